@@ -6,16 +6,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tessera.ops import epilogue, linalg, norm
+    from tessera.ops import epilogue, linalg, norm, reduce
     from tessera.ops.softmaxes import log_softmax, logsumexp, softmax
 
-FAMILIES = ("epilogue", "linalg", "norm", "softmaxes")
+FAMILIES = ("epilogue", "linalg", "norm", "reduce", "softmaxes")
 """Modules of ops, one a family."""
 
 _NAMES = {"log_softmax": "softmaxes", "logsumexp": "softmaxes", "softmax": "softmaxes"}
 """Ops that stand here by name, and their families. A module of such a name would hide the op."""
 
-__all__ = ["epilogue", "linalg", "log_softmax", "logsumexp", "norm", "softmax"]
+__all__ = ["epilogue", "linalg", "log_softmax", "logsumexp", "norm", "reduce", "softmax"]
 
 
 def __getattr__(name: str) -> Any:

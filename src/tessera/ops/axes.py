@@ -15,12 +15,12 @@ from tessera.ops import arrays, rows
 
 
 def chosen(dim: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
-    """Return dimensions from the first on, all of them for None; an array of none has one, as in PyTorch.
+    """Return dimensions from the first on, all of them for None and (); an array of none has one, as in PyTorch.
 
     Raises:
         CallError: `bad-axis` for one that is not there or given twice.
     """
-    if dim is None:
+    if dim is None or (isinstance(dim, Sequence) and not len(dim)):
         return tuple(range(ndim))
     given = [index(one) for one in (dim if isinstance(dim, Sequence) else (dim,))]
     found = sorted(one + max(ndim, 1) if one < 0 else one for one in given)
@@ -37,7 +37,7 @@ def chosen(dim: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
 def extents(shape: Sequence[Any], dims: Sequence[int]) -> tuple[Any, Any, Any]:
     """Return A, N and B of an array that goes along some of its dimensions."""
     if not is_together(shape, dims):
-        return prod(size for at, size in enumerate(shape) if at not in dims), prod(shape[at] for at in dims), 1
+        return prod([size for at, size in enumerate(shape) if at not in dims]), prod([shape[at] for at in dims]), 1
     first, last = (dims[0], dims[-1] + 1) if dims else (len(shape), len(shape))
     return prod(shape[:first]), prod(shape[first:last]), prod(shape[last:])
 
@@ -89,6 +89,14 @@ def place(out: Any, cuts: Sequence[int]) -> Any:
     if not all(rows.is_one(found.shape[group], found.strides[group]) for group in groups):
         return None
     return out.reshape(wanted)
+
+
+def place_left(out: Any, shape: Sequence[Any], dims: Sequence[int], wanted: Sequence[int]) -> Any:
+    """Return an array for what is left after a reduction as kernels write it; None where no strides give that."""
+    if not is_together(shape, dims):
+        return None
+    goal = place(out, () if len(wanted) == 1 else (dims[0],))
+    return goal if goal is not None and tuple(goal.shape) == tuple(wanted) else None
 
 
 def dtype_asked(dtype: object, otherwise: DType) -> DType:

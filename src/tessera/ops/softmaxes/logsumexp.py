@@ -50,9 +50,8 @@ class LogSumExp:
             return SUMS(x)[0].reshape(kept)
         rows.checked_out(out, kept, dtype)
         wanted = (x.shape[0], *x.shape[2:])
-        cuts = () if len(wanted) == 1 else (dims[0],)
-        goal = axes.place(out, cuts) if axes.is_together(shape, dims) else None
-        if goal is None or tuple(goal.shape) != wanted:
+        goal = axes.place_left(out, shape, dims, wanted)
+        if goal is None:
             out[...] = SUMS(x)[0].reshape(kept)
         else:
             SUMS.into((goal,), x)

@@ -1,0 +1,239 @@
+"""Kernels of reductions: along rows and along a dimension in the middle, in parts where few programs would work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tessera as ts
+from tessera.ops.annotations import F64, I64, Constant
+
+FLOATS = (ts.bf16, ts.f16, ts.f32, ts.f64)
+NUMBERS = (*FLOATS, ts.i8, ts.u8, ts.i16, ts.i32, ts.i64)
+T = ts.dtype_var("T", *NUMBERS, ts.bool_)
+Y = ts.dtype_var("Y", *NUMBERS)
+S = ts.dtype_var("S", *NUMBERS)
+A, N, B, P = ts.dims("A N B P")
+
+
+@ts.function
+def term(x: Any, middle: Any, inside: Any, kind: Any) -> Any:
+    """Return what an element adds to a sum."""
+    if kind == "abs":
+        return ts.tile.abs(x)
+    if kind == "square":
+        return x * x
+    if kind == "apart":
+        return ts.tile.where(inside, (x - middle) * (x - middle), 0.0)
+    return x
+
+
+@ts.function
+def closed(total: Any, divisor: Any, finish: Any) -> Any:
+    """Return a result by its sum."""
+    if finish == "quotient":
+        return total / divisor.to(total.dtype)
+    return ts.tile.sqrt(total) if finish == "root" else total
+
+
+@ts.kernel
+def row_sums(
+    x: ts.Tensor[A, N, T],
+    middle: ts.Tensor[A, S] | None,
+    y: ts.Tensor[P, A, Y],
+    each: I64,
+    divisor: F64,
+    kind: Constant,
+    finish: Constant,
+    acc: Constant,
+    BA: Constant,
+    BN: Constant,
+):
+    """Sums along rows, of `each` elements in each of P parts."""
+    for p, a in ts.tile.grid((P, 1), (A, BA)):
+        total = ts.tile.zeros((BA, BN), acc)
+        for n in ts.tile.range(p * each, min((p + 1) * each, N), BN):
+            inside = (n + ts.tile.arange(BN, dtype=ts.i64) < N)[None, :]
+            centre = middle[a : a + BA][:, None] if middle is not None else None
+            total = total + term(x[a : a + BA, n : n + BN].to(acc), centre, inside, kind)
+        y[p, a : a + BA] = closed(ts.tile.sum(total, 1), divisor, finish)
+
+
+@ts.kernel
+def column_sums(
+    x: ts.Tensor[A, N, B, T],
+    middle: ts.Tensor[A, B, S] | None,
+    y: ts.Tensor[P, A, B, Y],
+    each: I64,
+    divisor: F64,
+    kind: Constant,
+    finish: Constant,
+    acc: Constant,
+    BN: Constant,
+    BB: Constant,
+):
+    """The same along a dimension in the middle."""
+    for p, a, b in ts.tile.grid((P, 1), (A, 1), (B, BB)):
+        total = ts.tile.zeros((BN, BB), acc)
+        for n in ts.tile.range(p * each, min((p + 1) * each, N), BN):
+            inside = (n + ts.tile.arange(BN, dtype=ts.i64) < N)[:, None]
+            centre = middle[a, b : b + BB][None, :] if middle is not None else None
+            total = total + term(x[a, n : n + BN, b : b + BB].to(acc), centre, inside, kind)
+        y[p, a, b : b + BB] = closed(ts.tile.sum(total, 0), divisor, finish)
+
+
+@ts.function
+def is_above(a: Any, b: Any, kind: Any) -> Any:
+    """Return whether `a` is in front of `b`: NaN is in front of all numbers."""
+    order = a < b if kind == "min" else a > b
+    return order | ((a != a) & (b == b))
+
+
+@ts.function
+def first_of(a: Any, i: Any, b: Any, j: Any, kind: Any) -> Any:
+    """Return the one in front of two elements with their places, of equal ones the first."""
+    chosen = is_above(a, b, kind) | (~is_above(b, a, kind) & (i < j))
+    return ts.tile.where(chosen, a, b), ts.tile.where(chosen, i, j)
+
+
+@ts.function
+def larger(a: Any, i: Any, b: Any, j: Any) -> Any:
+    """Return the larger of two elements with its place."""
+    return first_of(a, i, b, j, "max")
+
+
+@ts.function
+def smaller(a: Any, i: Any, b: Any, j: Any) -> Any:
+    """Return the smaller of two elements with its place."""
+    return first_of(a, i, b, j, "min")
+
+
+@ts.function
+def extreme(values: Any, places: Any, axis: Any, kind: Any) -> Any:
+    """Return the extremes of a tile along an axis, with their places."""
+    if kind == "min":
+        return ts.tile.reduce((values, places), axis, smaller)
+    return ts.tile.reduce((values, places), axis, larger)
+
+
+@ts.function
+def sized(x: Any, kind: Any) -> Any:
+    """Return what is compared of elements."""
+    return ts.tile.abs(x) if kind == "size" else x
+
+
+@ts.kernel
+def row_extremes(
+    x: ts.Tensor[A, N, T],
+    values: ts.Tensor[P, A, T],
+    places: ts.Tensor[P, A, ts.i64],
+    each: I64,
+    kind: Constant,
+    last: Constant,
+    acc: Constant,
+    BA: Constant,
+    BN: Constant,
+):
+    """Extremes along rows and their places; `last` is behind all other numbers."""
+    for p, a in ts.tile.grid((P, 1), (A, BA)):
+        begin, end = p * each, min((p + 1) * each, N)
+        steps = ts.tile.arange(BN, dtype=ts.i64)[None, :]
+        best = sized(ts.tile.load(x[a : a + BA, begin : begin + BN], fill=last).to(acc), kind)
+        where = ts.tile.broadcast_to(begin + steps, (BA, BN))
+        for n in ts.tile.range(begin + BN, end, BN):
+            block = sized(ts.tile.load(x[a : a + BA, n : n + BN], fill=last).to(acc), kind)
+            chosen = is_above(block, best, kind)
+            best = ts.tile.where(chosen, block, best)
+            where = ts.tile.where(chosen, n + steps, where)
+        value, place = extreme(best, where, 1, kind)
+        values[p, a : a + BA] = value
+        places[p, a : a + BA] = place
+
+
+@ts.kernel
+def column_extremes(
+    x: ts.Tensor[A, N, B, T],
+    known: ts.Tensor[A, N, B, ts.i64] | None,
+    values: ts.Tensor[P, A, B, T],
+    places: ts.Tensor[P, A, B, ts.i64],
+    each: I64,
+    kind: Constant,
+    last: Constant,
+    acc: Constant,
+    BN: Constant,
+    BB: Constant,
+):
+    """The same along a dimension in the middle; elements may have known places of their own, which then count."""
+    for p, a, b in ts.tile.grid((P, 1), (A, 1), (B, BB)):
+        begin, end = p * each, min((p + 1) * each, N)
+        steps = ts.tile.arange(BN, dtype=ts.i64)[:, None]
+        best = sized(ts.tile.load(x[a, begin : begin + BN, b : b + BB], fill=last).to(acc), kind)
+        where = ts.tile.broadcast_to(begin + steps, (BN, BB))
+        if known is not None:
+            where = known[a, begin : begin + BN, b : b + BB]
+        for n in ts.tile.range(begin + BN, end, BN):
+            block = sized(ts.tile.load(x[a, n : n + BN, b : b + BB], fill=last).to(acc), kind)
+            chosen = is_above(block, best, kind)
+            best = ts.tile.where(chosen, block, best)
+            place = known[a, n : n + BN, b : b + BB] if known is not None else n + steps
+            where = ts.tile.where(chosen, place, where)
+        value, at = extreme(best, where, 0, kind)
+        values[p, a, b : b + BB] = value
+        places[p, a, b : b + BB] = at
+
+
+@ts.function
+def slope(g: Any, x: Any, kept: Any, at: Any, factor: Any, kind: Any) -> Any:
+    """Return gradients of elements by that of their result; `kept` is the result, its middle or its place."""
+    if kind == "abs":
+        return g * ts.tile.sign(x)
+    if kind == "root":
+        return ts.tile.where(kept == 0.0, 0.0, g * (x / kept))
+    if kind == "apart":
+        return g * (x - kept) * factor
+    if kind == "place":
+        return ts.tile.where(at == kept, g, 0.0)
+    if kind == "size":
+        return ts.tile.where(at == kept, g * ts.tile.sign(x), 0.0)
+    return g * factor
+
+
+@ts.kernel
+def row_slopes(
+    grad: ts.Tensor[A, Y],
+    x: ts.Tensor[A, N, T] | None,
+    kept: ts.Tensor[A, S] | None,
+    grad_x: ts.Tensor[A, N, T],
+    factor: F64,
+    kind: Constant,
+    acc: Constant,
+    BA: Constant,
+    BN: Constant,
+):
+    """Gradients of reductions of rows."""
+    for a, n in ts.tile.grid((A, BA), (N, BN)):
+        block = x[a : a + BA, n : n + BN].to(acc) if x is not None else None
+        known = kept[a : a + BA][:, None] if kept is not None else None
+        at = n + ts.tile.arange(BN, dtype=ts.i64)[None, :]
+        g = grad[a : a + BA].to(acc)[:, None]
+        grad_x[a : a + BA, n : n + BN] = slope(g, block, known, at, factor.to(acc), kind)
+
+
+@ts.kernel
+def column_slopes(
+    grad: ts.Tensor[A, B, Y],
+    x: ts.Tensor[A, N, B, T] | None,
+    kept: ts.Tensor[A, B, S] | None,
+    grad_x: ts.Tensor[A, N, B, T],
+    factor: F64,
+    kind: Constant,
+    acc: Constant,
+    BN: Constant,
+    BB: Constant,
+):
+    """Gradients of reductions along a dimension in the middle."""
+    for a, n, b in ts.tile.grid((A, 1), (N, BN), (B, BB)):
+        block = x[a, n : n + BN, b : b + BB].to(acc) if x is not None else None
+        known = kept[a, b : b + BB][None, :] if kept is not None else None
+        at = n + ts.tile.arange(BN, dtype=ts.i64)[:, None]
+        g = grad[a, b : b + BB].to(acc)[None, :]
+        grad_x[a, n : n + BN, b : b + BB] = slope(g, block, known, at, factor.to(acc), kind)

@@ -1,0 +1,217 @@
+"""The steps behind reductions: results, parts, kernels, gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.driver.variants import destination_of
+from tessera.numerics.dtypes import BY_NAME, DType, f32, f64, i64
+from tessera.ops import arrays
+from tessera.ops.reduce import kernels
+from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present
+
+BLOCK = 2048
+"""Elements that a program takes at once."""
+_WIDEST = 128
+_LEAST_STEPS = 4
+"""Blocks of a part at least: fewer, and its own result costs more than what it adds up."""
+_PROGRAMS_A_UNIT = 2
+_PROGRAMS_OF_CPUS = 64
+"""Fixed, so that results do not depend on the number of threads."""
+
+SUMS = {
+    "sum": ("sum", ""),
+    "mean": ("sum", "quotient"),
+    "norm1": ("abs", ""),
+    "norm2": ("square", "root"),
+    "var": ("apart", "quotient"),
+}
+"""What elements add to sums of a kind, and what sums become."""
+SLOPES = {"sum": "sum", "mean": "sum", "norm1": "abs", "norm2": "root", "var": "apart"}
+LAST: dict[str, Any] = {}
+"""The kernel that ran last, by the kind of reduction."""
+
+
+def _power_above(count: int, most: int) -> int:
+    return min(most, 1 << max(count - 1, 0).bit_length())
+
+
+def blocks(shape: Sequence[int]) -> dict[str, int]:
+    """Return the blocks of a kernel for rows `(A, N)`, or for `(A, N, B)`."""
+    if len(shape) == 2:
+        along = _power_above(shape[1], BLOCK)
+        return {"BA": _power_above(shape[0], BLOCK // along), "BN": along}
+    across = _power_above(shape[2], _WIDEST)
+    return {"BN": _power_above(shape[1], BLOCK // across), "BB": across}
+
+
+def _parts(x: Any) -> tuple[int, int]:
+    """Return in how many parts a dimension is reduced, and the elements of one; it depends on sizes and machine."""
+    shape = tuple(map(int, x.shape))
+    block = blocks(shape)
+    across = -(-shape[0] // block["BA"]) if len(shape) == 2 else shape[0] * -(-shape[2] // block["BB"])
+    steps = max(1, -(-shape[1] // block["BN"]))
+    record = destination_of(arrays.view(x, "an array").device).record()
+    most = _PROGRAMS_A_UNIT * record.machine.units if record.simt else _PROGRAMS_OF_CPUS
+    each = -(-steps // max(1, min(most // across, steps // _LEAST_STEPS)))
+    return -(-steps // each), each * block["BN"]
+
+
+def accumulator(given: DType, wanted: DType) -> DType:
+    """Return the dtype that is computed in: f64 where one is, i64 for integers, else f32."""
+    if "f64" in (given.name, wanted.name):
+        return f64
+    return f32 if given.is_float or wanted.is_float else i64
+
+
+def _kept(x: Any) -> tuple[Any, ...]:
+    """Return the shape of what is left."""
+    return x.shape[0], *x.shape[2:]
+
+
+def _results(x: Any, kind: str, divisor: Any, dtype: str) -> Arguments:
+    acc = accumulator(arrays.dtype_of(x), BY_NAME[dtype])
+    return like(x, _kept(x), BY_NAME[dtype]), like(x, _kept(x), acc) if kind == "var" else missing(x)
+
+
+def _launch(results: Arguments, x: Any, kind: str, divisor: float, dtype: str) -> None:
+    y, middle = results[0], present(results[1])
+    if 0 in y.shape:
+        return
+    acc = accumulator(arrays.dtype_of(x), BY_NAME[dtype])
+    if middle is not None:
+        _sums(x, None, middle, "mean", float(x.shape[1]), acc)
+    _sums(x, middle, y, kind, divisor, acc)
+
+
+def _sums(x: Any, middle: Any, y: Any, kind: str, divisor: float, acc: DType) -> None:
+    """Run the kernels of a sum: in parts, then over these."""
+    of, finish = SUMS[kind]
+    parts, each = _parts(x)
+    kernel = LAST[kind] = kernels.row_sums if len(x.shape) == 2 else kernels.column_sums
+    block = blocks(tuple(map(int, x.shape)))
+    if parts == 1:
+        kernel(x, middle, y[None], each, divisor, kind=of, finish=finish, acc=acc, **block)
+        return
+    partial = like(x, (parts, *y.shape), acc)
+    kernel(x, middle, partial, each, 1.0, kind=of, finish="", acc=acc, **block)
+    flat, goal = _over_parts(partial), y.reshape(1, 1, -1)
+    block = blocks(tuple(map(int, flat.shape)))
+    kernels.column_sums(flat, None, goal, parts, divisor, kind="sum", finish=finish, acc=acc, **block)
+    _settle(y, goal)
+
+
+def _over_parts(partial: Any) -> Any:
+    """Return results of parts with the parts as the dimension in the middle."""
+    return partial.reshape(1, partial.shape[0], -1)
+
+
+def _settle(goal: Any, found: Any) -> None:
+    """Write results where reshaping a goal has copied it."""
+    if arrays.start(goal, "out") != arrays.start(found, "out"):
+        goal[...] = found.reshape(goal.shape)
+
+
+def _gradient_results(
+    grad: Any, x: Any, kept: Any, shape: Sequence[Any], dtype: str, kind: str, factor: Any
+) -> Arguments:
+    return (like(grad, shape, BY_NAME[dtype]),)
+
+
+def _launch_gradient(
+    results: Arguments, grad: Any, x: Any, kept: Any, shape: Sequence[int], dtype: str, kind: str, factor: float
+) -> None:
+    (grad_x,) = results
+    if 0 in grad_x.shape:
+        return
+    acc = accumulator(BY_NAME[dtype], arrays.dtype_of(grad))
+    kernel = kernels.row_slopes if len(grad_x.shape) == 2 else kernels.column_slopes
+    block = blocks(tuple(map(int, grad_x.shape)))
+    kernel(grad, x, kept, grad_x, factor, kind=kind, acc=acc, **block)
+
+
+BACKWARD = Step(
+    "reduce_backward",
+    "(Tensor grad, Tensor? x, Tensor? kept, SymInt[] shape, str dtype, str kind, float factor) -> Tensor",
+    _gradient_results,
+    _launch_gradient,
+)
+
+
+def sums_kept(given: Arguments, results: Arguments) -> Arguments:
+    """Return what the gradient of a sum needs: elements only where it depends on them."""
+    x, kind, divisor, _dtype = given
+    factor = {"mean": 1.0, "var": 2.0}.get(kind, 0.0) / divisor if divisor else float("nan")
+    kept = {"norm2": results[0], "var": results[1]}.get(kind)
+    needs = kind in ("norm1", "norm2", "var")
+    factor = 1.0 if kind == "sum" else factor
+    return x if needs else None, kept, tuple(x.shape), arrays.dtype_of(x).name, SLOPES[kind], factor
+
+
+def _gradient_arguments(kept: Arguments, grads: Sequence[Any], _needed: Sequence[bool]) -> Arguments:
+    return grads[0], *kept
+
+
+REDUCE = Step(
+    "reduce_sums",
+    "(Tensor x, str kind, float divisor, str dtype) -> (Tensor, Tensor)",
+    _results,
+    _launch,
+    Gradient(BACKWARD, sums_kept, _gradient_arguments, lambda _kept: (0, None, None, None)),
+)
+
+
+def last_of(dtype: DType, kind: str) -> Any:
+    """Return what no element of a dtype is behind."""
+    if dtype.is_float:
+        return 0.0 if kind == "size" else float("inf") if kind == "min" else -float("inf")
+    least = -(2 ** (dtype.bits - 1)) if dtype.kind == "int" else 0
+    return least + 2**dtype.bits - 1 if kind == "min" else least
+
+
+def _extreme_results(x: Any, kind: str) -> Arguments:
+    return like(x, _kept(x)), like(x, _kept(x), i64)
+
+
+def _launch_extremes(results: Arguments, x: Any, kind: str) -> None:
+    values, places = results
+    if 0 in values.shape:
+        return
+    dtype = arrays.dtype_of(x)
+    acc = accumulator(dtype, dtype)
+    parts, each = _parts(x)
+    block = blocks(tuple(map(int, x.shape)))
+    options: dict[str, Any] = {"kind": kind, "last": last_of(dtype, kind), "acc": acc}
+    is_rows = len(x.shape) == 2
+    kernel: Any = kernels.row_extremes if is_rows else kernels.column_extremes
+    LAST[kind] = kernel
+    given: Arguments = (x,) if is_rows else (x, None)
+    if parts == 1:
+        kernel(*given, values[None], places[None], each, **options, **block)
+        return
+    some, where = like(x, (parts, *values.shape)), like(x, (parts, *values.shape), i64)
+    kernel(*given, some, where, each, **options, **block)
+    over = "max" if kind == "size" else kind
+    options = {"kind": over, "last": last_of(dtype, over), "acc": acc}
+    some, where = _over_parts(some), _over_parts(where)
+    goals = values.reshape(1, 1, -1), places.reshape(1, 1, -1)
+    kernels.column_extremes(some, where, *goals, parts, **options, **blocks(tuple(map(int, some.shape))))
+    for goal, found in zip(results, goals, strict=True):
+        _settle(goal, found)
+
+
+def extremes_kept(given: Arguments, results: Arguments) -> Arguments:
+    """Return what the gradient of an extreme needs: its place, and for sizes the elements."""
+    x, kind = given
+    of = "size" if kind == "size" else "place"
+    return x if kind == "size" else None, results[1], tuple(x.shape), arrays.dtype_of(x).name, of, 1.0
+
+
+EXTREMES = Step(
+    "reduce_extremes",
+    "(Tensor x, str kind) -> (Tensor, Tensor)",
+    _extreme_results,
+    _launch_extremes,
+    Gradient(BACKWARD, extremes_kept, _gradient_arguments, lambda _kept: (0, None)),
+)
