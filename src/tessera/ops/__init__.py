@@ -6,16 +6,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tessera.ops import epilogue, linalg, norm, reduce
+    from tessera.ops import epilogue, linalg, norm, reduce, scan
     from tessera.ops.softmaxes import log_softmax, logsumexp, softmax
 
-FAMILIES = ("epilogue", "linalg", "norm", "reduce", "softmaxes")
+FAMILIES = ("epilogue", "linalg", "norm", "reduce", "scan", "softmaxes")
 """Modules of ops, one a family."""
 
 _NAMES = {"log_softmax": "softmaxes", "logsumexp": "softmaxes", "softmax": "softmaxes"}
 """Ops that stand here by name, and their families. A module of such a name would hide the op."""
 
-__all__ = ["epilogue", "linalg", "log_softmax", "logsumexp", "norm", "reduce", "softmax"]
+__all__ = ["epilogue", "linalg", "log_softmax", "logsumexp", "norm", "reduce", "scan", "softmax"]
 
 
 def __getattr__(name: str) -> Any:

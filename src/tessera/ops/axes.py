@@ -91,6 +91,14 @@ def place(out: Any, cuts: Sequence[int]) -> Any:
     return out.reshape(wanted)
 
 
+def place_along(out: Any, dims: Sequence[int], wanted: Sequence[int]) -> Any:
+    """Return an array for a result as `folded` has its input; None where no strides give that."""
+    if not dims:
+        return None
+    goal = place(out, (dims[0],) if len(wanted) == 2 else (dims[0], dims[0] + 1))
+    return goal if goal is not None and tuple(goal.shape) == tuple(wanted) else None
+
+
 def place_left(out: Any, shape: Sequence[Any], dims: Sequence[int], wanted: Sequence[int]) -> Any:
     """Return an array for what is left after a reduction as kernels write it; None where no strides give that."""
     if not is_together(shape, dims):

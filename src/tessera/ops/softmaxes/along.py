@@ -13,7 +13,7 @@ from tessera.driver.compile import compile as compiled
 from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType, bf16
 from tessera.ops import arrays, axes, rows
-from tessera.ops.softmaxes.steps import LAST, SOFTMAX, SOFTMAX_BACKWARD, accumulator, forward_kernel
+from tessera.ops.softmaxes.steps import LAST, SOFTMAX, SOFTMAX_BACKWARD, accumulator, column_blocks, forward_kernel
 from tessera.target.artifact import Artifact
 
 
@@ -30,9 +30,8 @@ class Along:
         if out is None:
             return axes.unfolded(SOFTMAX(*call)[0], shape, dims)
         rows.checked_out(out, shape, kind)
-        cuts = (dims[0],) if len(call[0].shape) == 2 else (dims[0], dims[0] + 1)
-        goal = axes.place(out, cuts) if shape else None
-        if goal is None or tuple(goal.shape) != tuple(call[0].shape):
+        goal = axes.place_along(out, dims, tuple(call[0].shape))
+        if goal is None:
             out[...] = axes.unfolded(SOFTMAX(*call)[0], shape, dims)
         else:
             SOFTMAX.into((goal,), *call)
@@ -229,10 +228,11 @@ def compile_forward(
 ) -> Artifact:
     """Compile the kernel that a call with contiguous arrays runs."""
     dims = axes.chosen(dim, len(shape))
-    ahead, along, behind = axes.extents(shape, dims)
-    sizes = {"M": ahead, "N": along} if behind == 1 else {"A": ahead, "N": along, "B": behind}
+    found = axes.extents(shape, dims)
+    sizes = {"M": found[0], "N": found[1]} if found[2] == 1 else dict(zip("ANB", found, strict=True))
     acc = accumulator(dtype)
     kernel = forward_kernel(tuple(sizes.values()), acc)
-    if behind != 1:
+    if found[2] != 1:
         options = {name: options[name] for name in ("y", "sums") if name in options}
+        options |= column_blocks(found)
     return compiled(kernel, target, dump, sizes, form=form, acc=acc, T=dtype, Y=dtype, **options)

@@ -119,8 +119,8 @@ def columns(
     scale: F64,
     form: Constant,
     acc: Constant,
-    BN: Constant = 16,
-    BB: Constant = 128,
+    BN: Constant,
+    BB: Constant,
 ):
     """The same along a dimension in the middle: blocks of columns carry their largest and their sum."""
     for a, b in ts.tile.grid((A, 1), (B, BB)):
@@ -204,8 +204,8 @@ def columns_backward(
     scale: F64,
     form: Constant,
     acc: Constant,
-    BN: Constant = 16,
-    BB: Constant = 128,
+    BN: Constant,
+    BB: Constant,
 ):
     """The same along a dimension in the middle."""
     for a, b in ts.tile.grid((A, 1), (B, BB)):

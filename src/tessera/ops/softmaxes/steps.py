@@ -13,6 +13,8 @@ from tessera.ops.steps import Arguments, Gradient, Step, like
 WIDEST_ROWS = 65536
 """Bytes of a row, as it is computed, from which on it is taken by pieces: a program has no room for more."""
 
+_FEW_PROGRAMS = 256
+
 
 def is_wide(width: int, acc: DType) -> bool:
     """Return whether rows are taken by pieces."""
@@ -31,6 +33,13 @@ def forward_kernel(shape: Sequence[int], acc: DType) -> Any:
     return kernels.wide_rows if is_wide(shape[1], acc) else kernels.rows
 
 
+def column_blocks(shape: Sequence[int]) -> dict[str, int]:
+    """Return the block of a kernel for `(A, N, B)`: narrow where few programs would work."""
+    if shape[0] * -(-shape[2] // 128) < _FEW_PROGRAMS:
+        return {"BN": 64, "BB": 32}
+    return {"BN": 16, "BB": 128}
+
+
 LAST: dict[str, Any] = {}
 """The kernel that ran last, by the form of results."""
 
@@ -39,7 +48,7 @@ def _forward(form: str, acc: DType, x: Any, mask: Any, y: Any, sums: Any, scale:
     """Run a kernel."""
     kernel = LAST[form] = forward_kernel(tuple(map(int, x.shape)), acc)
     if len(x.shape) == 3:
-        kernel(x, y, sums, scale, form=form, acc=acc)
+        kernel(x, y, sums, scale, form=form, acc=acc, **column_blocks(tuple(map(int, x.shape))))
         return
     boolean = mask is not None and arrays.dtype_of(mask).name == "bool"
     kernel(x, mask, y, sums, scale, queries, form=form, boolean=boolean, causal=queries > 0, acc=acc)
@@ -65,7 +74,8 @@ def _launch_gradient(results: Arguments, grad: Any, y: Any, scale: float, form: 
         return
     acc = accumulator(arrays.dtype_of(y), BY_NAME[dtype])
     if len(y.shape) == 3:
-        kernels.columns_backward(grad, y, results[0], scale, form=form, acc=acc)
+        block = column_blocks(tuple(map(int, y.shape)))
+        kernels.columns_backward(grad, y, results[0], scale, form=form, acc=acc, **block)
         return
     kernel = kernels.wide_rows_backward if is_wide(2 * int(y.shape[1]), acc) else kernels.rows_backward
     kernel(grad, y, results[0], scale, form=form, masked=masked, acc=acc)

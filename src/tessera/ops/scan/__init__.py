@@ -1,0 +1,5 @@
+"""Running sums and products along a dimension: `cumsum`, `cumprod`."""
+
+from tessera.ops.scan.running import cumprod, cumsum
+
+__all__ = ["cumprod", "cumsum"]

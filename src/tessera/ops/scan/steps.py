@@ -1,0 +1,92 @@
+"""The steps behind running sums and products: results, kernels, gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.numerics.dtypes import BY_NAME
+from tessera.ops import arrays
+from tessera.ops.reduce.steps import accumulator, blocks
+from tessera.ops.scan import kernels
+from tessera.ops.steps import Arguments, Gradient, Step, like
+
+LAST: dict[str, Any] = {}
+"""The kernel that ran last, by the kind of combination."""
+
+
+def forward_kernel(shape: Sequence[int]) -> Any:
+    """Return the kernel for rows `(A, N)` or blocks `(A, N, B)`."""
+    return kernels.rows if len(shape) == 2 else kernels.columns
+
+
+def _run(x: Any, y: Any, kind: str, reverse: bool) -> None:
+    if 0 in x.shape:
+        return
+    shape = tuple(map(int, x.shape))
+    kernel = LAST[kind] = forward_kernel(shape)
+    acc = accumulator(arrays.dtype_of(x), arrays.dtype_of(y))
+    kernel(x, y, kind=kind, reverse=reverse, acc=acc, **blocks(shape))
+
+
+def _results(x: Any, dtype: str) -> Arguments:
+    return (like(x, x.shape, BY_NAME[dtype]),)
+
+
+def _launch_sums(results: Arguments, x: Any, dtype: str) -> None:
+    _run(x, results[0], "sum", False)
+
+
+def _launch_sums_gradient(results: Arguments, grad: Any, dtype: str) -> None:
+    _run(grad, results[0], "sum", True)
+
+
+CUMSUM_BACKWARD = Step("cumsum_backward", "(Tensor grad, str dtype) -> Tensor", _results, _launch_sums_gradient)
+
+CUMSUM = Step(
+    "cumsum",
+    "(Tensor x, str dtype) -> Tensor",
+    _results,
+    _launch_sums,
+    Gradient(
+        CUMSUM_BACKWARD,
+        lambda given, _results: (arrays.dtype_of(given[0]).name,),
+        lambda kept, grads, _needed: (grads[0], *kept),
+        lambda _kept: (0, None),
+    ),
+)
+
+
+def _launch_products(results: Arguments, x: Any, dtype: str) -> None:
+    _run(x, results[0], "prod", False)
+
+
+def _gradient_results(grad: Any, x: Any, y: Any) -> Arguments:
+    return (like(x, x.shape),)
+
+
+def _launch_products_gradient(results: Arguments, grad: Any, x: Any, y: Any) -> None:
+    if 0 in x.shape:
+        return
+    shape = tuple(map(int, x.shape))
+    kernel = kernels.row_products_backward if len(shape) == 2 else kernels.column_products_backward
+    acc = accumulator(arrays.dtype_of(x), arrays.dtype_of(y))
+    kernel(grad, x, y, results[0], acc=acc, **blocks(shape))
+
+
+CUMPROD_BACKWARD = Step(
+    "cumprod_backward", "(Tensor grad, Tensor x, Tensor y) -> Tensor", _gradient_results, _launch_products_gradient
+)
+
+CUMPROD = Step(
+    "cumprod",
+    "(Tensor x, str dtype) -> Tensor",
+    _results,
+    _launch_products,
+    Gradient(
+        CUMPROD_BACKWARD,
+        lambda given, results: (given[0], results[0]),
+        lambda kept, grads, _needed: (grads[0], *kept),
+        lambda _kept: (0, None),
+    ),
+)
