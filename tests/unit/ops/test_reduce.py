@@ -277,6 +277,7 @@ def test_training_with_pytorch(name):
             function(x, dim=0, out=torch.empty(6, 50))
 
 
+@pytest.mark.slow
 def test_operators_of_pytorch_are_sound():
     torch = pytest.importorskip("torch")
     import tessera.torch  # noqa: F401

@@ -122,6 +122,72 @@ def test_training_with_pytorch(name):
             SCANS[name][0](x, dim, out=torch.empty(x.shape))
 
 
+EXTREMES = {"cummax": (op.scan.cummax, np.maximum), "cummin": (op.scan.cummin, np.minimum)}
+each_extreme = pytest.mark.parametrize("name", EXTREMES)
+
+
+def theirs(name, x, dim):
+    """What PyTorch gives, as NumPy arrays."""
+    torch = pytest.importorskip("torch")
+    wide = x.astype(np.float64) if x.dtype.kind not in "iu" else x
+    return [one.numpy() for one in getattr(torch, name)(torch.from_numpy(np.ascontiguousarray(wide)), dim)]
+
+
+@each_extreme
+@pytest.mark.parametrize("library", lib.LIBRARIES)
+def test_extremes(name, library):
+    function, exact = EXTREMES[name]
+    rng = np.random.default_rng(8)
+    for shape, dim in (*SHAPES, ((2, 5000), 1), ((2, 300, 3), 1)):
+        x = rng.integers(-99, 99, shape).astype(np.float32)  # with equal ones
+        values, indices = function(lib.of_library(library, x), dim)
+        wanted = theirs(name, x, dim)
+        assert np.array_equal(values, wanted[0])
+        assert np.array_equal(indices, wanted[1])
+        assert np.array_equal(function.reference(x, dim), exact.accumulate(x, dim))
+
+
+@each_extreme
+def test_dtypes_and_extreme_values_of_extremes(name):
+    rng = np.random.default_rng(9)
+    x = rng.standard_normal((5, 40)) * 50
+    x[0, 20], x[0, 30], x[1, 4], x[2], x[3, :5] = np.nan, np.nan, np.inf, np.inf, -np.inf
+    for dtype in (*lib.FLOATS, ts.i8, ts.i64):
+        given = (x if dtype.is_float else np.nan_to_num(x, posinf=9, neginf=9)).astype(dtype.numpy())
+        for found, wanted in zip(EXTREMES[name][0](given, 1), theirs(name, given, 1), strict=True):
+            assert np.array_equal(found, wanted.astype(found.dtype), equal_nan=dtype.is_float)
+
+
+@each_extreme
+def test_gradients_of_extremes(name):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(10)
+    function = EXTREMES[name][0]
+    x, grad = rng.standard_normal((3, 2, 4)), rng.standard_normal((3, 2, 4))
+    slopes = lib.differences(lambda given: float((function(dim=2, **given)[0] * grad).sum()), {"input": x})
+    assert np.allclose(function.backward(grad, x, 2)["input"], slopes["input"], atol=1e-7, rtol=1e-6)
+    for shape, dim in (((4, 5000), 1), ((2, 300, 3), 1)):
+        x2 = torch.from_numpy(rng.integers(0, 9, shape).astype(np.float32)).requires_grad_()
+        grad2 = torch.randn(shape)
+        (function(x2, dim).values * grad2).sum().backward()
+        found, x2.grad = x2.grad, None
+        (getattr(torch, name)(x2, dim).values * grad2).sum().backward()
+        assert torch.allclose(found, x2.grad, atol=1e-3)
+
+
+@each_extreme
+def test_extremes_in_given_arrays(name):
+    x = lib.normal(np.random.default_rng(11), 2, 3, 10)
+    values, indices = np.zeros((4, 6, 10), np.float32), np.zeros((3, 2, 10), np.int64)
+    for dim in (0, 1, 2):
+        outs = values[::2, ::2], indices.swapaxes(0, 1)
+        EXTREMES[name][0](x, dim, out=outs)
+        assert all(np.array_equal(got, wanted) for got, wanted in zip(outs, theirs(name, x, dim), strict=True))
+    for mistake, code in ((values, "bad-argument"), ((values[::2, ::2], values[::2, ::2]), "wrong-dtype")):
+        with pytest.raises(ts.errors.CallError, match=code):
+            EXTREMES[name][0](x, 0, out=mistake)
+
+
 @pytest.mark.slow
 def test_operators_of_pytorch_are_sound():
     torch = pytest.importorskip("torch")
@@ -130,6 +196,7 @@ def test_operators_of_pytorch_are_sound():
     x = torch.randn(2, 5, 3, requires_grad=True)
     torch.library.opcheck(torch.ops.tessera.cumsum.default, (x, "f32"))
     torch.library.opcheck(torch.ops.tessera.cumprod.default, (x, "f64"))
+    torch.library.opcheck(torch.ops.tessera.cumulative_extremes.default, (x, "max"))
 
 
 X = np.zeros((3, 9), np.float32)
@@ -160,6 +227,7 @@ def test_kernels_compile_without_a_device(target):
     for made in (
         op.scan.cumsum.compile((1024, 4096), 1, ts.bf16, target=target),
         op.scan.cumprod.compile((64, 512, 640), 1, target=target),
+        op.scan.cummax.compile((1024, 4096), 1, target=target),
     ):
         assert target == "cpu" or lib.spills(made) == 0
 

@@ -104,7 +104,7 @@ class Chosen(Picked):
         """
         if dim is None:
             return self.run(input, None, keepdim, out)
-        return Extreme(*self.pairs(input, index(dim), keepdim, (None, None) if out is None else _pair(out)))
+        return Extreme(*self.pairs(input, index(dim), keepdim, (None, None) if out is None else pair(out)))
 
     def backward(self, grad: Any, input: Any, dim: int | None = None, keepdim: bool = False) -> dict[str, Any]:
         """Return the gradient of a call by the name of its argument: `{"input": …}`.
@@ -157,18 +157,18 @@ class Place(Picked):
         return np.reshape(found, axes.left(x.shape, axes.chosen(dim, x.ndim), keepdim))
 
 
-def _pair(out: object) -> tuple[Any, Any]:
+def pair(out: object) -> tuple[Any, Any]:
     """Return arrays for values and places.
 
     Raises:
         CallError: `bad-argument`.
     """
-    pair: Any = out
-    if not isinstance(out, tuple | list) or len(pair) != 2:
+    found: Any = out
+    if not isinstance(out, tuple | list) or len(found) != 2:
         raise CallError(
             "out is no pair", code="bad-argument", location=caller_location(), help="give (values, indices)"
         )
-    return pair[0], pair[1]
+    return found[0], found[1]
 
 
 @checked_methods

@@ -1,5 +1,6 @@
-"""Running sums and products along a dimension: `cumsum`, `cumprod`."""
+"""Running combinations along a dimension: `cumsum`, `cumprod`, `cummax`, `cummin`."""
 
+from tessera.ops.scan.extremes import cummax, cummin
 from tessera.ops.scan.running import cumprod, cumsum
 
-__all__ = ["cumprod", "cumsum"]
+__all__ = ["cummax", "cummin", "cumprod", "cumsum"]

@@ -90,8 +90,8 @@ class Running:
     def reference(self, input: Any, dim: int) -> Any:
         """Return the exact result in NumPy and float64."""
         x = arrays.host(input)
-        found: Any = np.cumsum(x, dim) if self.kind == "sum" else np.cumprod(x, dim)
-        return found.reshape(x.shape)
+        function: Any = np.cumsum if self.kind == "sum" else np.cumprod
+        return function(x, dim).reshape(x.shape)
 
     def explain(self) -> Any:
         """Return what the last forward kernel ran: backend, schedule, emulations.
