@@ -37,13 +37,13 @@ def _power_above(count: int, most: int) -> int:
     return min(most, 1 << max(count - 1, 0).bit_length())
 
 
-def blocks(shape: Sequence[int]) -> dict[str, int]:
-    """Return the blocks of a kernel for rows `(A, N)`, or for `(A, N, B)`."""
+def blocks(shape: Sequence[int], most: int = BLOCK) -> dict[str, int]:
+    """Return the blocks of a kernel for rows `(A, N)`, or for `(A, N, B)`, of so many elements at most."""
     if len(shape) == 2:
-        along = _power_above(shape[1], BLOCK)
-        return {"BA": _power_above(shape[0], BLOCK // along), "BN": along}
+        along = _power_above(shape[1], most)
+        return {"BA": _power_above(shape[0], most // along), "BN": along}
     across = _power_above(shape[2], _WIDEST)
-    return {"BN": _power_above(shape[1], BLOCK // across), "BB": across}
+    return {"BN": _power_above(shape[1], most // across), "BB": across}
 
 
 def _parts(x: Any) -> tuple[int, int]:

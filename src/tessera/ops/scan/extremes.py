@@ -20,6 +20,8 @@ from tessera.ops.scan import extreme_kernels
 from tessera.ops.steps import Arguments, Gradient, Step, like
 from tessera.target.artifact import Artifact
 
+_BLOCK = 512
+"""Elements that a program takes at once: places take registers too."""
 _LAST: dict[str, Any] = {}
 """The kernel that ran last, by the kind of extreme."""
 
@@ -37,7 +39,7 @@ def _launch(results: Arguments, x: Any, kind: str) -> None:
         return
     shape, dtype = tuple(map(int, x.shape)), arrays.dtype_of(x)
     kernel = _LAST[kind] = _kernel(shape)
-    kernel(x, *results, kind=kind, last=last_of(dtype, kind), acc=accumulator(dtype, dtype), **blocks(shape))
+    kernel(x, *results, kind=kind, last=last_of(dtype, kind), acc=accumulator(dtype, dtype), **blocks(shape, _BLOCK))
 
 
 def _gradient_results(grad: Any, places: Any) -> Arguments:
@@ -49,7 +51,7 @@ def _launch_gradient(results: Arguments, grad: Any, places: Any) -> None:
         return
     shape, dtype = tuple(map(int, grad.shape)), arrays.dtype_of(grad)
     kernel: Any = extreme_kernels.rows_backward if len(shape) == 2 else extreme_kernels.columns_backward
-    kernel(grad, places, results[0], acc=accumulator(dtype, dtype), **blocks(shape))
+    kernel(grad, places, results[0], acc=accumulator(dtype, dtype), **blocks(shape, _BLOCK))
 
 
 BACKWARD = Step(
@@ -169,7 +171,7 @@ class RunningExtreme:
         found = axes.extents(shape, axes.chosen(dim, len(shape)))
         sizes = dict(zip("ANB", found, strict=True)) if found[2] != 1 else {"A": found[0], "N": found[1]}
         given: dict[str, Any] = {"T": dtype, "kind": self.kind, "last": last_of(dtype, self.kind)}
-        given |= {"acc": accumulator(dtype, dtype), **blocks(tuple(sizes.values()))}
+        given |= {"acc": accumulator(dtype, dtype), **blocks(tuple(sizes.values()), _BLOCK)}
         return compiled(_kernel(tuple(sizes.values())), target, dump, sizes, **given)
 
     @staticmethod
