@@ -6,24 +6,66 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tessera.ops import epilogue, linalg, norm, reduce, scan
+    from tessera.ops import activation, attn, epilogue, linalg, loss, norm, optim, reduce
+    from tessera.ops.lookup import embedding
+    from tessera.ops.loss import mse
+    from tessera.ops.random import dropout
+    from tessera.ops.running import cummax, cummin, cumprod, cumsum
+    from tessera.ops.sequence import conv1d, scan
     from tessera.ops.softmaxes import log_softmax, logsumexp, softmax
 
-FAMILIES = ("epilogue", "linalg", "norm", "reduce", "scan", "softmaxes")
+FAMILIES = ("activation", "attn", "epilogue", "linalg", "loss", "norm", "optim", "reduce")
 """Modules of ops, one a family."""
 
-_NAMES = {"log_softmax": "softmaxes", "logsumexp": "softmaxes", "softmax": "softmaxes"}
-"""Ops that stand here by name, and their families. A module of such a name would hide the op."""
+OPS = {
+    "conv1d": "sequence",
+    "cummax": "running",
+    "cummin": "running",
+    "cumprod": "running",
+    "cumsum": "running",
+    "dropout": "random",
+    "embedding": "lookup",
+    "log_softmax": "softmaxes",
+    "logsumexp": "softmaxes",
+    "mse": "loss",
+    "scan": "sequence",
+    "softmax": "softmaxes",
+}
+"""Ops that are asked for by name, without a family, and the modules they are in: one of an op's name would hide it."""
 
-__all__ = ["epilogue", "linalg", "log_softmax", "logsumexp", "norm", "reduce", "scan", "softmax"]
+MODULES = tuple(sorted({*FAMILIES, *OPS.values()}))
+"""All modules that ops are in."""
+
+__all__ = [
+    "activation",
+    "attn",
+    "conv1d",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
+    "dropout",
+    "embedding",
+    "epilogue",
+    "linalg",
+    "log_softmax",
+    "logsumexp",
+    "loss",
+    "mse",
+    "norm",
+    "optim",
+    "reduce",
+    "scan",
+    "softmax",
+]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a family of ops when it, or an op of it, is first asked for."""
+    """Import a family of ops, or an op, when it is first asked for."""
     if name in FAMILIES:
         return import_module(f"tessera.ops.{name}")
-    if name in _NAMES:
-        return getattr(import_module(f"tessera.ops.{_NAMES[name]}"), name)
+    if name in OPS:
+        return getattr(import_module(f"tessera.ops.{OPS[name]}"), name)
     raise AttributeError(f"module 'tessera.ops' has no attribute {name!r}")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from tessera.numerics.dtypes import BY_NAME
 from tessera.ops import arrays
 from tessera.ops.reduce.steps import accumulator, blocks
-from tessera.ops.scan import kernels
+from tessera.ops.running import kernels
 from tessera.ops.steps import Arguments, Gradient, Step, like
 
 LAST: dict[str, Any] = {}

@@ -15,7 +15,7 @@ from tessera.ops import arrays, axes, rows
 from tessera.ops.reduce.base import checked_gradient, number_dtype
 from tessera.ops.reduce.steps import accumulator, blocks
 from tessera.ops.refusals import checked, checked_methods
-from tessera.ops.scan.steps import CUMPROD, CUMPROD_BACKWARD, CUMSUM, CUMSUM_BACKWARD, LAST, forward_kernel
+from tessera.ops.running.steps import CUMPROD, CUMPROD_BACKWARD, CUMSUM, CUMSUM_BACKWARD, LAST, forward_kernel
 from tessera.ops.steps import Step
 from tessera.target.artifact import Artifact
 

@@ -1,6 +1,6 @@
 """Running combinations along a dimension: `cumsum`, `cumprod`, `cummax`, `cummin`."""
 
-from tessera.ops.scan.extremes import cummax, cummin
-from tessera.ops.scan.running import cumprod, cumsum
+from tessera.ops.running.extremes import cummax, cummin
+from tessera.ops.running.running import cumprod, cumsum
 
 __all__ = ["cummax", "cummin", "cumprod", "cumsum"]

@@ -16,7 +16,7 @@ from tessera.ops.reduce.base import checked_gradient, number_dtype
 from tessera.ops.reduce.extremes import Extreme, pair
 from tessera.ops.reduce.steps import accumulator, blocks, last_of
 from tessera.ops.refusals import checked, checked_methods
-from tessera.ops.scan import extreme_kernels
+from tessera.ops.running import extreme_kernels
 from tessera.ops.steps import Arguments, Gradient, Step, like
 from tessera.target.artifact import Artifact
 
