@@ -1,0 +1,216 @@
+"""Losses that each element of two arrays has for itself: one source for all kinds, and for their gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tessera as ts
+from tessera.ops.annotations import F64, I64, Constant
+
+T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64)
+W = ts.dtype_var("W", ts.bf16, ts.f16, ts.f32, ts.f64)
+Q = ts.dtype_var("Q", ts.bf16, ts.f16, ts.f32, ts.f64)
+S = ts.dtype_var("S", ts.f32, ts.f64)
+N, NW, NQ, G, P = ts.dims("N NW NQ G P")
+
+LN2 = 0.6931471805599453
+LEAST_LOG = -100.0
+"""Logarithms of probabilities count as at least so much, as PyTorch has it."""
+
+
+@ts.function
+def repeated(weights: Any, i: Any, count: Any, acc: Any, is_whole: Any) -> Any:
+    """Return the weights of elements from `i` on; fewer of them than elements repeat."""
+    if is_whole:
+        return weights[i : i + count].to(acc)
+    return weights[(i + ts.tile.arange(count, dtype=ts.i64)) % weights.shape[0]].to(acc)
+
+
+@ts.function
+def ratio_log(p: Any, q: Any) -> Any:
+    """Return log of p over the mean of p and q, 0 where p is 0."""
+    return ts.tile.where(p == 0.0, 0.0, ts.tile.log(2.0 * (p / (p + q))))
+
+
+@ts.function
+def ratio_log_of_logs(x: Any, y: Any) -> Any:
+    """Return the same of logarithms, 0 where x is that of 0."""
+    return ts.tile.where(x == -float("inf"), 0.0, LN2 - ts.tile.softplus(y - x))
+
+
+@ts.function
+def shannon(whole: Any, r: Any) -> Any:
+    """Return the Jensen-Shannon divergence of numbers whose sum is `whole` and whose difference is its `r`th part."""
+    up, down = ts.tile.log1p(r), ts.tile.log1p(-r)
+    # (1 + r) log(1 + r) + (1 - r) log(1 - r), first without terms that cancel where r is small.
+    near = r * (up - down) + ts.tile.log1p(-r * r)
+    far = (1.0 + r) * up + (1.0 - r) * down
+    found = 0.25 * whole * ts.tile.where(r == 1.0, 2.0 * LN2, ts.tile.where(r < 0.5, near, far))
+    return ts.tile.where(whole == 0.0, 0.0, found)
+
+
+@ts.function
+def distance(d: Any, kind: Any, knob: Any) -> Any:
+    """Return a loss of differences."""
+    size = ts.tile.abs(d)
+    if kind == "l1":
+        return size
+    if kind == "huber":
+        return ts.tile.where(size < knob, 0.5 * d * d, knob * (size - 0.5 * knob))
+    if kind == "smooth_l1":
+        return ts.tile.where(size < knob, 0.5 * d * d / knob, size - 0.5 * knob)
+    return d * d
+
+
+@ts.function
+def distance_slope(d: Any, kind: Any, knob: Any) -> Any:
+    """Return its derivative."""
+    if kind == "l1":
+        return ts.tile.sign(d)
+    if kind == "huber":
+        return ts.tile.where(ts.tile.abs(d) < knob, d, knob * ts.tile.sign(d))
+    if kind == "smooth_l1":
+        return ts.tile.where(ts.tile.abs(d) < knob, d / knob, ts.tile.sign(d))
+    return 2.0 * d
+
+
+@ts.function
+def with_logits(x: Any, y: Any, pos_weight: Any) -> Any:
+    """Return the binary cross entropy of logits."""
+    positive = y if pos_weight is None else pos_weight * y
+    near = (positive + (1.0 - y)) * ts.tile.log1p(ts.tile.exp(-ts.tile.abs(x)))
+    return (1.0 - y) * ts.tile.maximum(x, 0.0) + positive * ts.tile.maximum(-x, 0.0) + near
+
+
+@ts.function
+def loss(x: Any, y: Any, pos_weight: Any, kind: Any, knob: Any) -> Any:
+    """Return the losses of elements."""
+    if kind == "bce":
+        ones = ts.tile.maximum(ts.tile.log(x), LEAST_LOG)
+        return (y - 1.0) * ts.tile.maximum(ts.tile.log1p(-x), LEAST_LOG) - y * ones
+    if kind == "bce_with_logits":
+        return with_logits(x, y, pos_weight)
+    if kind == "kl":
+        return ts.tile.where(y == 0.0, 0.0, y * (ts.tile.log(y) - x))
+    if kind == "kl_log":
+        return ts.tile.where(y == -float("inf"), 0.0, ts.tile.exp(y) * (y - x))
+    if kind == "js":
+        return shannon(x + y, ts.tile.abs(x - y) / (x + y))
+    if kind == "js_log":
+        apart = ts.tile.abs(x - y)
+        return shannon(ts.tile.exp(x) + ts.tile.exp(y), -ts.tile.expm1(-apart) / (1.0 + ts.tile.exp(-apart)))
+    return distance(x - y, kind, knob)
+
+
+@ts.function
+def slope_of_x(x: Any, y: Any, pos_weight: Any, kind: Any, knob: Any) -> Any:
+    """Return the derivatives of losses by `x`."""
+    if kind == "bce":
+        return (x - y) / ts.tile.maximum((1.0 - x) * x, 1e-12)
+    if kind == "bce_with_logits":
+        if pos_weight is None:
+            return ts.tile.sigmoid(x) - y
+        weighted = pos_weight * y
+        return (weighted + 1.0 - y) * ts.tile.sigmoid(x) - weighted
+    if kind == "kl":
+        return -y
+    if kind == "kl_log":
+        return -ts.tile.exp(y)
+    if kind == "js":
+        return 0.5 * ratio_log(x, y)
+    if kind == "js_log":
+        return 0.5 * ts.tile.exp(x) * ratio_log_of_logs(x, y)
+    return distance_slope(x - y, kind, knob)
+
+
+@ts.function
+def slope_of_y(x: Any, y: Any, pos_weight: Any, kind: Any, knob: Any) -> Any:
+    """Return the derivatives of losses by `y`."""
+    if kind == "bce":
+        return ts.tile.maximum(ts.tile.log1p(-x), LEAST_LOG) - ts.tile.maximum(ts.tile.log(x), LEAST_LOG)
+    if kind == "bce_with_logits":
+        return -x if pos_weight is None else (pos_weight - 1.0) * ts.tile.softplus(-x) - x
+    if kind == "kl":
+        return ts.tile.where(y == 0.0, 0.0, ts.tile.log(y) + 1.0) - x
+    if kind == "kl_log":
+        return ts.tile.where(y == -float("inf"), 0.0, ts.tile.exp(y) * (y - x + 1.0))
+    if kind == "js" or kind == "js_log":
+        return slope_of_x(y, x, pos_weight, kind, knob)
+    return -distance_slope(x - y, kind, knob)
+
+
+@ts.kernel
+def elements(
+    x: ts.Tensor[N, T],
+    y: ts.Tensor[N, T],
+    weight: ts.Tensor[NW, W] | None,
+    pos_weight: ts.Tensor[NQ, Q] | None,
+    out: ts.Tensor[N, T],
+    knob: F64,
+    kind: Constant,
+    whole: Constant,
+    acc: Constant,
+    B: Constant = 1024,
+):
+    """Losses of elements; `whole` says of either kind of weights whether each element has its own."""
+    for i in ts.tile.grid((N, B)):
+        pos = None if pos_weight is None else repeated(pos_weight, i, B, acc, whole[1])
+        found = loss(x[i : i + B].to(acc), y[i : i + B].to(acc), pos, kind, knob.to(acc))
+        out[i : i + B] = found if weight is None else found * repeated(weight, i, B, acc, whole[0])
+
+
+@ts.kernel
+def sums(
+    x: ts.Tensor[N, T],
+    y: ts.Tensor[N, T],
+    weight: ts.Tensor[NW, W] | None,
+    pos_weight: ts.Tensor[NQ, Q] | None,
+    parts: ts.Tensor[P, S],
+    each: I64,
+    knob: F64,
+    kind: Constant,
+    whole: Constant,
+    acc: Constant,
+    B: Constant = 1024,
+):
+    """Sums of the losses of `each` elements a program."""
+    for part in ts.tile.grid((P, 1)):
+        added = ts.tile.zeros((B,), acc)
+        end = min((part + 1) * each, N)
+        for i in ts.tile.range(part * each, end, B):
+            pos = None if pos_weight is None else repeated(pos_weight, i, B, acc, whole[1])
+            found = loss(x[i : i + B].to(acc), y[i : i + B].to(acc), pos, kind, knob.to(acc))
+            if weight is not None:
+                found = found * repeated(weight, i, B, acc, whole[0])
+            added = added + ts.tile.where(i + ts.tile.arange(B, dtype=ts.i64) < end, found, 0.0)
+        parts[part] = ts.tile.sum(added)
+
+
+@ts.kernel
+def gradients(
+    grad: ts.Tensor[G, T],
+    x: ts.Tensor[N, T],
+    y: ts.Tensor[N, T],
+    weight: ts.Tensor[NW, W] | None,
+    pos_weight: ts.Tensor[NQ, Q] | None,
+    grad_x: ts.Tensor[N, T] | None,
+    grad_y: ts.Tensor[N, T] | None,
+    knob: F64,
+    scale: F64,
+    kind: Constant,
+    whole: Constant,
+    reduced: Constant,
+    acc: Constant,
+    B: Constant = 1024,
+):
+    """Gradients of elements by that of each loss, or by that of their sum times `scale`."""
+    for i in ts.tile.grid((N, B)):
+        left, right = x[i : i + B].to(acc), y[i : i + B].to(acc)
+        pos = None if pos_weight is None else repeated(pos_weight, i, B, acc, whole[1])
+        g = (grad[0] if reduced else grad[i : i + B]).to(acc) * scale.to(acc)
+        if weight is not None:
+            g = g * repeated(weight, i, B, acc, whole[0])
+        if grad_x is not None:
+            grad_x[i : i + B] = g * slope_of_x(left, right, pos, kind, knob.to(acc))
+        if grad_y is not None:
+            grad_y[i : i + B] = g * slope_of_y(left, right, pos, kind, knob.to(acc))
