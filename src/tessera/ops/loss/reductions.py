@@ -41,7 +41,7 @@ def total(
             if shares is not None:
                 weights = weights + shares[i : i + B]
         result = ts.tile.sum(losses) * scale.to(acc)
-        if shares is not None:
+        if shares is not None and whole is not None:
             divisor = ts.tile.sum(weights)
             result = result / divisor
             whole[0] = divisor

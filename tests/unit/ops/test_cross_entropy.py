@@ -1,0 +1,243 @@
+"""Cross entropy against NumPy in float64, finite differences and PyTorch."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import ops as op
+from tests.unit.ops import library as lib
+
+IGNORED = -100
+
+
+def exact(x, t, weight=None, reduction="mean", label_smoothing=0.0, z_loss=0.0, ignore_index=IGNORED):
+    """Cross entropy as PyTorch's manual writes it, row by row, with z-loss."""
+    x = x.astype(np.float64)
+    weight = np.ones(x.shape[1]) if weight is None else weight.astype(np.float64)
+    losses, shares = [], []
+    for row, at in zip(x, t, strict=True):
+        if at == ignore_index:
+            losses.append(0.0)
+            continue
+        logs = row - row.max() - np.log(np.exp(row - row.max()).sum())
+        loss = -(1 - label_smoothing) * weight[at] * logs[at] - label_smoothing / len(row) * (weight * logs).sum()
+        losses.append(loss + z_loss * weight[at] * np.log(np.exp(row).sum()) ** 2)
+        shares.append(weight[at])
+    if reduction == "mean":
+        return np.sum(losses) / np.sum(shares)
+    return np.array(losses) if reduction == "none" else np.sum(losses)
+
+
+def operands(rng, count, width, dtype=ts.f32, kind=np.int64):
+    x = lib.normal(rng, count, width, dtype=dtype, scale=2.0)
+    t = rng.integers(0, width, count).astype(kind)
+    if count > 1:
+        t[1] = IGNORED
+    return x, t
+
+
+@pytest.mark.parametrize("library", lib.LIBRARIES)
+@pytest.mark.parametrize("shape", [(5, 33), (1, 1), (7, 3000), (300, 64)], ids=str)
+def test_shapes_and_reductions(library, shape):
+    x, t = operands(np.random.default_rng(1), *shape, kind=np.int32 if shape[1] == 33 else np.int64)
+    x2, t2 = (lib.of_library(library, one) for one in (x, t))
+    for reduction in ("mean", "sum", "none"):
+        got = op.loss.cross_entropy(x2, t2, reduction=reduction)
+        lib.close(got, exact(x, t, reduction=reduction), ts.f32, 8)
+        assert np.array_equal(got, op.loss.cross_entropy(x2, t2, reduction=reduction))
+        reference = op.loss.cross_entropy.reference(x2, t2, reduction=reduction)
+        assert np.allclose(reference, exact(x, t, reduction=reduction), rtol=1e-12)
+
+
+def test_one_row_and_more_dimensions():
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    for size in ((9,), (4, 9), (2, 9, 3), (2, 9, 3, 4)):
+        x = torch.randn(size, requires_grad=True)
+        t = torch.randint(0, 9, (*size[:1], *size[2:]) if len(size) > 1 else ())
+        for reduction in ("mean", "none"):
+            want = torch.nn.functional.cross_entropy(x, t, reduction=reduction)
+            grad = torch.rand_like(want)
+            slope = torch.autograd.grad(want, x, grad)[0]
+            got = op.loss.cross_entropy(x, t, reduction=reduction)
+            assert torch.allclose(got, want, atol=1e-6)
+            assert torch.allclose(torch.autograd.grad(got, x, grad)[0], slope, atol=1e-6)
+            found = op.loss.cross_entropy.backward(grad, x.detach(), t, reduction=reduction)["input"]
+            assert torch.allclose(found, slope, atol=1e-6)
+            of_numpy = op.loss.cross_entropy.backward(grad.numpy(), x.detach().numpy(), t.numpy(), reduction=reduction)
+            assert np.array_equal(of_numpy["input"], found.numpy())
+            reference = op.loss.cross_entropy.reference(x.detach(), t, reduction=reduction)
+            assert np.allclose(reference, want.detach().numpy(), atol=1e-6)
+
+
+def test_no_rows():
+    x, t = np.zeros((0, 7), np.float32), np.zeros(0, np.int64)
+    assert np.isnan(op.loss.cross_entropy(x, t))
+    assert op.loss.cross_entropy(x, t, reduction="sum") == 0
+    assert op.loss.cross_entropy(x, t, reduction="none").shape == (0,)
+    found = op.loss.cross_entropy.backward(np.array(1, np.float32), x, t)
+    assert found["input"].shape == (0, 7)
+
+
+@pytest.mark.parametrize("dtype", lib.FLOATS, ids=str)
+def test_dtypes_and_options(dtype):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(2)
+    x, t = operands(rng, 9, 130, dtype)
+    weight = rng.uniform(0.5, 2, 130).astype(dtype.numpy())
+    x64 = torch.from_numpy(x.astype(np.float64)).requires_grad_()
+    for w, smoothing, z_loss in ((None, 0.0, 0.0), (weight, 0.0, 0.0), (None, 0.1, 0.01), (weight, 0.1, 0.01)):
+        for reduction in ("mean", "none"):
+            options = {"reduction": reduction, "label_smoothing": smoothing, "z_loss": z_loss}
+            got = op.loss.cross_entropy(x, t, w, **options)
+            assert got.dtype == x.dtype
+            lib.close(got, exact(x, t, w, **options), dtype, 8 if dtype.name in ("f32", "f64") else 1)
+            if z_loss and reduction == "mean":
+                assert np.allclose(op.loss.cross_entropy.reference(x, t, w, **options), exact(x, t, w, **options))
+            w64 = None if w is None else torch.from_numpy(w.astype(np.float64))
+            at = torch.from_numpy(t)
+            whole = torch.nn.functional.cross_entropy(x64, at, w64, reduction=reduction, label_smoothing=smoothing)
+            shares = (torch.ones(130).double() if w64 is None else w64)[at.clamp(0)] * (at != IGNORED)
+            more = z_loss * shares * torch.logsumexp(x64, 1) ** 2
+            whole = whole + (more.sum() / shares.sum() if reduction == "mean" else more)
+            grad = np.ones(got.shape) if reduction == "mean" else rng.standard_normal(got.shape)
+            grad = np.asarray(grad, dtype.numpy())
+            slope = torch.autograd.grad(whole, x64, torch.from_numpy(grad.astype(np.float64)))[0]
+            found = op.loss.cross_entropy.backward(grad, x, t, w, **options)["input"]
+            lib.close(found, slope.numpy(), dtype, 8 if dtype.name in ("f32", "f64") else 1)
+
+
+@pytest.mark.parametrize(("weighted", "reduction"), [*product([False, True], ["mean", "none"])])
+def test_gradients_are_finite_differences(weighted, reduction):
+    rng = np.random.default_rng(3)
+    x, t = operands(rng, 4, 6, ts.f64)
+    weight = rng.uniform(0.5, 2, 6) if weighted else None
+    grad = np.asarray(rng.standard_normal(() if reduction == "mean" else 4))
+    options = {"reduction": reduction, "label_smoothing": 0.2, "z_loss": 0.05}
+
+    def value(given):
+        return float((op.loss.cross_entropy(given["input"], t, weight, **options) * grad).sum())
+
+    found = op.loss.cross_entropy.backward(grad, x, t, weight, **options)
+    assert np.allclose(found["input"], lib.differences(value, {"input": x})["input"], atol=1e-7, rtol=1e-6)
+
+
+def test_targets_that_count_for_nothing():
+    x, t = operands(np.random.default_rng(4), 4, 10)
+    one = np.array(1, np.float32)
+    assert np.isnan(op.loss.cross_entropy(x, np.full(4, IGNORED)))
+    assert (op.loss.cross_entropy.backward(one, x, np.full(4, IGNORED))["input"] == 0).all()
+    assert np.allclose(op.loss.cross_entropy(x, t % 10, ignore_index=3), exact(x, t % 10, ignore_index=3), rtol=1e-6)
+    for wrong in (10, -1, 2**40):
+        t[2] = wrong
+        losses = op.loss.cross_entropy(x, t, reduction="none")
+        assert np.isnan(losses).tolist() == [False, False, True, False]
+        found = op.loss.cross_entropy.backward(one, x, t, reduction="sum")["input"]
+        assert np.isnan(found).any(1).tolist() == [False, False, True, False]
+        assert np.isnan(op.loss.cross_entropy(x, t))
+        assert np.isnan(op.loss.cross_entropy.reference(x, t))
+
+
+def test_extreme_values():
+    torch = pytest.importorskip("torch")
+    x = np.random.default_rng(5).standard_normal((8, 70)).astype(np.float32)
+    x[0, 3], x[1, 4], x[2, 5], x[3], x[4] = np.nan, np.inf, -np.inf, -np.inf, 3e38
+    x[5] *= 1e30
+    x[6, 7] = 1e4
+    x[7] -= 1e4
+    t = np.arange(8) + 3
+    t[2] = 5  # a logit of -inf: an infinite loss
+    x2 = torch.from_numpy(x).requires_grad_()
+    want = torch.nn.functional.cross_entropy(x2, torch.from_numpy(t), reduction="none")
+    want.sum().backward()
+    got = op.loss.cross_entropy(x, t, reduction="none")
+    assert np.allclose(got, want.detach().numpy(), equal_nan=True, rtol=1e-5)
+    found = op.loss.cross_entropy.backward(np.array(1, np.float32), x, t, reduction="sum")["input"]
+    assert np.allclose(found[[2, 4, 5, 6, 7]], x2.grad.numpy()[[2, 4, 5, 6, 7]], atol=1e-3)
+    got = op.loss.cross_entropy(x[4:], t[4:], reduction="none", label_smoothing=0.1)
+    x2 = x2.detach()[4:]
+    want = torch.nn.functional.cross_entropy(x2, torch.from_numpy(t[4:]), reduction="none", label_smoothing=0.1)
+    assert np.allclose(got, want.numpy(), rtol=1e-5)
+    low = np.full((1, 5), -1e300)
+    assert np.allclose(op.loss.cross_entropy(low, np.array([2])), np.log(5))
+
+
+def test_results_in_given_arrays_and_strides():
+    base = np.random.default_rng(6).standard_normal((12, 40)).astype(np.float32)
+    for x in (base.T, base[::2, 1::3], base[:, ::-1], np.broadcast_to(base[0], (4, 40))):
+        t = np.arange(2 * len(x))[::2] % x.shape[1]
+        out = np.zeros((len(x), 2), np.float32)[:, 1]
+        assert op.loss.cross_entropy(x, t, reduction="none", out=out) is out
+        lib.close(out, exact(x, t, reduction="none"), ts.f32, 8)
+        found = op.loss.cross_entropy.backward(np.array(1, np.float32), x, t, reduction="sum")["input"]
+        chances = np.exp(x - np.log(np.exp(x).sum(1, keepdims=True)))
+        chances[np.arange(len(x)), t] -= 1
+        lib.close(found, chances, ts.f32, 8)
+
+
+def test_training_with_pytorch():
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    x, t = torch.randn(6, 50, requires_grad=True), torch.randint(0, 50, (6,))
+    (op.loss.cross_entropy(x, t) * 3).backward()
+    found = x.grad
+    x.grad = None
+    (torch.nn.functional.cross_entropy(x, t) * 3).backward()
+    assert torch.allclose(found, x.grad, atol=1e-6)
+    with pytest.raises(ts.errors.CallError, match="out-needs-no-gradient"):
+        op.loss.cross_entropy(x, t, out=torch.empty(()))
+    with torch.no_grad():
+        op.loss.cross_entropy(x, t, out=torch.empty(()))
+
+
+def test_operators_of_pytorch_are_sound():
+    torch = pytest.importorskip("torch")
+    import tessera.torch  # noqa: F401
+
+    x, t = torch.randn(6, 33, requires_grad=True), torch.randint(0, 33, (6,))
+    step = torch.ops.tessera.cross_entropy.default
+    torch.library.opcheck(step, (x, t, None, -100, 0.1, 0.01, "mean"))
+
+
+X, T = np.zeros((3, 9), np.float32), np.zeros(3, np.int64)
+WRONG = {
+    "not-an-array": lambda f: f(3, T),
+    "not-an-array, target": lambda f: f(X, 2),
+    "wrong-rank": lambda f: f(np.zeros((), np.float32), T),
+    "wrong-shape": lambda f: f(X, T[:2]),
+    "wrong-shape, no classes": lambda f: f(X[:, :0], T),
+    "wrong-shape of weights": lambda f: f(X, T, X),
+    "wrong-shape of out": lambda f: f(X, T, out=X),
+    "wrong-dtype": lambda f: f(X.astype(np.int32), T),
+    "wrong-dtype of probabilities": lambda f: f(X, X),
+    "wrong-dtype of out": lambda f: f(X, T, reduction="none", out=np.zeros(3)),
+    "bad-argument": lambda f: f(X, T, reduction="average"),
+    "bad-argument, smoothing": lambda f: f(X, T, label_smoothing=1.5),
+    "bad-argument, z_loss": lambda f: f(X, T, z_loss=-1.0),
+    "bad-argument, index": lambda f: f(X, T, ignore_index="none"),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_mistakes(mistake):
+    with pytest.raises(ts.errors.CallError) as caught:
+        WRONG[mistake](op.loss.cross_entropy)
+    assert caught.value.code == mistake.split(" ")[0].strip(",")
+    assert "test_cross_entropy.py" in str(caught.value)
+
+
+@pytest.mark.parametrize(("target", "gradient"), [*product(["sm_80", "sm_90a"], [False, True])])
+def test_kernels_compile_without_a_device(target, gradient):
+    made = op.loss.cross_entropy.compile(128256, label_smoothing=0.1, gradient=gradient, target=target)
+    assert made.reflection["target"].startswith(target)
+    assert lib.spills(made) == 0
+
+
+def test_costs():
+    assert op.loss.cross_entropy.bytes((4, 8), ts.bf16) == 64
+    assert op.loss.cross_entropy.bytes((4, 8), ts.bf16, gradient=True) == 192
+    assert op.loss.cross_entropy.flops((4, 8)) == 128
