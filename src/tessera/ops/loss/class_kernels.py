@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tessera as ts
 from tessera.ops.annotations import F64, I64, Constant
 
@@ -33,8 +31,10 @@ def forward(
     acc: Constant,
     B: Constant,
 ):
-    """Losses of rows; `stats` keeps the maximum, the logarithm of the sum of exponentials of what is below it, the
-    factor of softmax in the gradient, and the weight of the row."""
+    """Losses of rows.
+
+    `stats` keeps their maxima, what logsumexp adds to these, factors of softmax in gradients, and weights of rows.
+    """
     for m in ts.tile.grid((M, 1)):
         first = x[m, 0].to(acc)
         first = ts.tile.where(ts.tile.isfinite(first), first, 0.0)
@@ -108,3 +108,18 @@ def backward(
             g = (grad[0] if reduced else grad[m]).to(acc)
             found = found * (g if whole is None else g / whole[0])
         grad_x[m, v : v + B] = ts.tile.where(t == ignore_index, 0.0, found)
+
+
+@ts.kernel
+def scaled(
+    x: ts.Tensor[M, V, T],
+    grad: ts.Tensor[1, L],
+    whole: ts.Tensor[1, S] | None,
+    out: ts.Tensor[M, V, W],
+    acc: Constant,
+    B: Constant = 1024,
+):
+    """Multiply what the gradient of a sum was by that of the result, which divided the sum by `whole`."""
+    for m, v in ts.tile.grid((M, 1), (V, B)):
+        g = grad[0].to(acc)
+        out[m, v : v + B] = x[m, v : v + B].to(acc) * (g if whole is None else g / whole[0])
