@@ -1,0 +1,211 @@
+"""The steps behind losses of vectors: results, kernels, gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.ops import arrays, rows
+from tessera.ops.loss import pair_kernels as kernels
+from tessera.ops.loss import reductions
+from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present
+
+_WIDEST = 1024
+_NARROWEST = 32
+_ARRAYS = 3
+"""Arrays that either loss takes."""
+
+
+def block(width: int) -> int:
+    """Return the columns that are looked at at a time."""
+    return max(_NARROWEST, min(_WIDEST, 1 << max(width - 1, 0).bit_length()))
+
+
+def power_of(p: float) -> int | None:
+    """Return the exponent of a norm where kernels have it for themselves."""
+    return int(p) if p in (1.0, 2.0) else None
+
+
+def _results(x: Any, reduced: bool, kept: int) -> Arguments:
+    acc, count = rows.accumulator(arrays.dtype_of(x)), x.shape[0]
+    return like(x, (1 if reduced else count,)), like(x, (kept, count), acc)
+
+
+def _finish(out: Any, losses: Any, reduced: bool, scale: float) -> None:
+    if reduced:
+        reductions.total(losses, None, out, None, scale, acc=arrays.dtype_of(losses))
+
+
+def _losses(out: Any, x: Any, reduced: bool) -> Any:
+    """Return where the losses of rows go."""
+    return like(x, (x.shape[0],), rows.accumulator(arrays.dtype_of(x))) if reduced else out
+
+
+def _cosine_results(x: Any, y: Any, target: Any, margin: float, reduced: bool, scale: float) -> Arguments:
+    return _results(x, reduced, 3)
+
+
+def _launch_cosines(
+    results: Arguments, x: Any, y: Any, target: Any, margin: float, reduced: bool, scale: float
+) -> None:
+    out, stats = results
+    if x.shape[0] == 0:
+        reductions.fill(out, 0.0 * scale)
+        return
+    acc, losses = rows.accumulator(arrays.dtype_of(x)), _losses(out, x, reduced)
+    kernels.cosines(x, y, target, losses, stats, margin, acc=acc, B=block(int(x.shape[1])))
+    _finish(out, losses, reduced, scale)
+
+
+def _cosine_gradient_results(
+    grad: Any,
+    x: Any,
+    y: Any,
+    target: Any,
+    stats: Any,
+    margin: float,
+    reduced: bool,
+    scale: float,
+    wanted: Sequence[bool],
+) -> Arguments:
+    return tuple(like(x, x.shape) if one else missing(x) for one in wanted)
+
+
+def _launch_cosine_gradients(
+    results: Arguments,
+    grad: Any,
+    x: Any,
+    y: Any,
+    target: Any,
+    stats: Any,
+    margin: float,
+    reduced: bool,
+    scale: float,
+    wanted: Sequence[bool],
+) -> None:
+    grads = tuple(map(present, results))
+    if any(one is not None for one in grads):
+        fixed: dict[str, Any] = {"acc": rows.accumulator(arrays.dtype_of(x)), "B": block(int(x.shape[1]))}
+        kernels.cosine_gradients(grad, x, y, target, stats, *grads, margin, scale, reduced=reduced, **fixed)
+
+
+COSINE_BACKWARD = Step(
+    "cosine_embedding_loss_backward",
+    "(Tensor grad, Tensor x, Tensor y, Tensor target, Tensor stats, float margin, bool reduced, float scale, "
+    "bool[] wanted) -> (Tensor, Tensor)",
+    _cosine_gradient_results,
+    _launch_cosine_gradients,
+)
+
+
+def keep(given: Arguments, results: Arguments) -> Arguments:
+    """Return what gradients are computed from: the arrays of a call, what is kept of rows, and the call's numbers."""
+    return (*given[:_ARRAYS], results[1], *given[_ARRAYS:])
+
+
+def _cosine_arguments(kept: Arguments, grads: Sequence[Any], needed: Sequence[bool]) -> Arguments:
+    return (grads[0], *kept, list(needed[:2]))
+
+
+def _cosine_gradients_of(kept: Arguments) -> tuple[int | None, ...]:
+    return (0, 1, None, None, None, None)
+
+
+COSINE = Step(
+    "cosine_embedding_loss",
+    "(Tensor x, Tensor y, Tensor target, float margin, bool reduced, float scale) -> (Tensor, Tensor)",
+    _cosine_results,
+    _launch_cosines,
+    Gradient(COSINE_BACKWARD, keep, _cosine_arguments, _cosine_gradients_of),
+)
+
+
+def _triplet_results(
+    anchor: Any, positive: Any, negative: Any, margin: float, p: float, eps: float, reduced: bool, scale: float
+) -> Arguments:
+    return _results(anchor, reduced, 2)
+
+
+def _launch_triplets(
+    results: Arguments,
+    anchor: Any,
+    positive: Any,
+    negative: Any,
+    margin: float,
+    p: float,
+    eps: float,
+    reduced: bool,
+    scale: float,
+) -> None:
+    out, stats = results
+    if anchor.shape[0] == 0:
+        reductions.fill(out, 0.0 * scale)
+        return
+    acc, losses = rows.accumulator(arrays.dtype_of(anchor)), _losses(out, anchor, reduced)
+    given = anchor, positive, negative, losses, stats, margin, p, eps
+    kernels.triplets(*given, power=power_of(p), acc=acc, B=block(int(anchor.shape[1])))
+    _finish(out, losses, reduced, scale)
+
+
+def _triplet_gradient_results(
+    grad: Any,
+    anchor: Any,
+    positive: Any,
+    negative: Any,
+    stats: Any,
+    margin: float,
+    p: float,
+    eps: float,
+    reduced: bool,
+    scale: float,
+    wanted: Sequence[bool],
+) -> Arguments:
+    return tuple(like(anchor, anchor.shape) if one else missing(anchor) for one in wanted)
+
+
+def _launch_triplet_gradients(
+    results: Arguments,
+    grad: Any,
+    anchor: Any,
+    positive: Any,
+    negative: Any,
+    stats: Any,
+    margin: float,
+    p: float,
+    eps: float,
+    reduced: bool,
+    scale: float,
+    wanted: Sequence[bool],
+) -> None:
+    grads = tuple(map(present, results))
+    if any(one is not None for one in grads):
+        given = grad, anchor, positive, negative, stats, *grads, margin, p, eps, scale
+        fixed: dict[str, Any] = {"acc": rows.accumulator(arrays.dtype_of(anchor)), "B": block(int(anchor.shape[1]))}
+        kernels.triplet_gradients(*given, power=power_of(p), reduced=reduced, **fixed)
+
+
+TRIPLET_BACKWARD = Step(
+    "triplet_margin_loss_backward",
+    "(Tensor grad, Tensor anchor, Tensor positive, Tensor negative, Tensor stats, float margin, float p, float eps, "
+    "bool reduced, float scale, bool[] wanted) -> (Tensor, Tensor, Tensor)",
+    _triplet_gradient_results,
+    _launch_triplet_gradients,
+)
+
+
+def _triplet_arguments(kept: Arguments, grads: Sequence[Any], needed: Sequence[bool]) -> Arguments:
+    return (grads[0], *kept, list(needed[:3]))
+
+
+def _triplet_gradients_of(kept: Arguments) -> tuple[int | None, ...]:
+    return (0, 1, 2, None, None, None, None, None)
+
+
+TRIPLET = Step(
+    "triplet_margin_loss",
+    "(Tensor anchor, Tensor positive, Tensor negative, float margin, float p, float eps, bool reduced, float scale) -> "
+    "(Tensor, Tensor)",
+    _triplet_results,
+    _launch_triplets,
+    Gradient(TRIPLET_BACKWARD, keep, _triplet_arguments, _triplet_gradients_of),
+)

@@ -1,0 +1,176 @@
+"""Losses of vectors against NumPy in float64, finite differences and PyTorch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import ops as op
+from tests.unit.ops import library as lib
+
+COSINE, TRIPLET = op.loss.cosine_embedding, op.loss.triplet_margin
+
+
+def exact_cosine(x, y, signs, margin=0.0):
+    x, y = x.astype(np.float64), y.astype(np.float64)
+    cosine = (x * y).sum(-1) / np.sqrt(((x * x).sum(-1) + 1e-12) * ((y * y).sum(-1) + 1e-12))
+    return np.where(signs == 1, 1 - cosine, np.maximum(cosine - margin, 0))
+
+
+def exact_triplet(a, b, c, margin=1.0, p=2.0):
+    a, b, c = (one.astype(np.float64) for one in (a, b, c))
+    near, far = ((np.abs(a - one + 1e-6) ** p).sum(-1) ** (1 / p) for one in (b, c))
+    return np.maximum(near - far + margin, 0)
+
+
+def signs_of(rng, *shape):
+    return np.asarray(rng.integers(0, 2, shape) * 2 - 1)
+
+
+@pytest.mark.parametrize("library", lib.LIBRARIES)
+@pytest.mark.parametrize("shape", [(5, 33), (2, 3, 1500), (7,), (1, 2)], ids=str)
+def test_shapes_and_reductions(library, shape):
+    rng = np.random.default_rng(1)
+    given = [lib.normal(rng, *shape) for _ in range(3)]
+    signs = signs_of(rng, *shape[:-1])
+    a, b, c, s = (lib.of_library(library, one) for one in (*given, signs))
+    cosine, triplet = exact_cosine(*given[:2], signs, 0.1), exact_triplet(*given)
+    for reduction in ("mean", "sum", "none"):
+        for got, whole in (
+            (COSINE(a, b, s, margin=0.1, reduction=reduction), cosine),
+            (TRIPLET(a, b, c, reduction=reduction), triplet),
+        ):
+            lib.close(got, whole if reduction == "none" else getattr(whole, reduction)(), ts.f32, 8)
+    assert np.allclose(COSINE.reference(a, b, s, margin=0.1), cosine.mean(), rtol=1e-10)
+    assert np.allclose(TRIPLET.reference(a, b, c), triplet.mean(), rtol=1e-10)
+
+
+def test_zero_sizes():
+    x, signs, one = np.zeros((0, 7), np.float32), np.zeros(0, np.int64), np.array(1, np.float32)
+    assert np.isnan(COSINE(x, x, signs))
+    assert TRIPLET(x, x, x, reduction="sum") == 0
+    assert COSINE.backward(one, x, x, signs)["input2"].shape == (0, 7)
+    assert TRIPLET.backward(one, x, x, x)["anchor"].shape == (0, 7)
+    x = np.zeros((2, 0), np.float32)
+    assert COSINE(x, x, np.array([1, -1])) == 0.5
+    assert TRIPLET(x, x, x, margin=0.5) == 0.5
+
+
+@pytest.mark.parametrize("dtype", lib.FLOATS, ids=str)
+def test_dtypes_and_training_with_pytorch(dtype):
+    torch = pytest.importorskip("torch")
+    f, rng = torch.nn.functional, np.random.default_rng(2)
+    given = [lib.normal(rng, 9, 130, dtype=dtype) for _ in range(3)]
+    ours = [lib.of_library("torch", one).requires_grad_() for one in given]
+    wide = [one.detach().double().requires_grad_() for one in ours]
+    signs = torch.from_numpy(signs_of(rng, 9))
+    near = 8 if dtype.name in ("f32", "f64") else 2
+    for reduction in ("mean", "none"):
+        for got, want, count in (
+            (
+                COSINE(*ours[:2], signs.to(ours[0].dtype), reduction=reduction),
+                f.cosine_embedding_loss(*wide[:2], signs, reduction=reduction),
+                2,
+            ),
+            (TRIPLET(*ours, reduction=reduction), f.triplet_margin_loss(*wide, reduction=reduction), 3),
+        ):
+            lib.close(got, want.detach().numpy(), dtype, near)
+            grad = torch.rand_like(want).to(got.dtype)
+            left = torch.autograd.grad(got, ours[:count], grad)
+            right = torch.autograd.grad(want, wide[:count], grad.double())
+            for one, other in zip(left, right, strict=True):
+                lib.close(one, other.numpy(), dtype, 4 * near)
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.5])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_gradients_are_finite_differences(p, reduction):
+    rng = np.random.default_rng(3)
+    vectors = {name: rng.standard_normal((4, 5)) for name in ("anchor", "positive", "negative")}
+    grad = np.asarray(rng.standard_normal(() if reduction == "mean" else 4))
+    options = {"p": p, "reduction": reduction, "margin": 2.0}
+    lib.close(
+        TRIPLET(**vectors, **options | {"reduction": "none"}),
+        exact_triplet(*vectors.values(), margin=2.0, p=p),
+        ts.f64,
+        8,
+    )
+
+    def value(given):
+        return float((TRIPLET(**given, **options) * grad).sum())
+
+    found = TRIPLET.backward(grad, **vectors, **options)
+    for one, slope in lib.differences(value, vectors).items():
+        assert np.allclose(found[one], slope, atol=1e-7, rtol=1e-6), one
+    pair = {"input1": vectors["anchor"], "input2": vectors["positive"]}
+    signs = np.array([1, -1, 1, -1])
+
+    def of_pair(given):
+        return float((COSINE(**given, target=signs, margin=0.05, reduction=reduction) * grad).sum())
+
+    found = COSINE.backward(grad, **pair, target=signs, margin=0.05, reduction=reduction)
+    for one, slope in lib.differences(of_pair, pair).items():
+        assert np.allclose(found[one], slope, atol=1e-7, rtol=1e-6), one
+
+
+def test_extreme_values_and_strides():
+    torch = pytest.importorskip("torch")
+    x = np.random.default_rng(4).standard_normal((6, 8)).astype(np.float32)
+    x[0], x[1, 2], x[2] = 0.0, np.nan, x[2] * 1e-20
+    y = np.asfortranarray(x[::-1])
+    signs = np.ones(12, np.int32)[::2]
+    want = torch.nn.functional.cosine_embedding_loss(
+        torch.from_numpy(x), torch.from_numpy(y), torch.from_numpy(signs.copy()), reduction="none"
+    )
+    out = np.zeros((6, 2), np.float32)[:, 0]
+    assert COSINE(x, y, signs, reduction="none", out=out) is out
+    assert np.allclose(out, want.numpy(), atol=1e-6, equal_nan=True)
+    found = TRIPLET.backward(np.array(1, np.float32), x, x, x, eps=0.0, reduction="sum")
+    assert np.isnan(found["anchor"]).any(1).tolist() == [False, True, False, False, False, False]
+    assert (found["positive"][2:] == 0).all()
+
+
+def test_operators_of_pytorch_are_sound():
+    torch = pytest.importorskip("torch")
+    import tessera.torch  # noqa: F401
+
+    x, y, z = (torch.randn(6, 33, requires_grad=True) for _ in range(3))
+    signs = torch.ones(6)
+    torch.library.opcheck(torch.ops.tessera.cosine_embedding_loss.default, (x, y, signs, 0.1, True, 0.2))
+    torch.library.opcheck(torch.ops.tessera.triplet_margin_loss.default, (x, y, z, 1.0, 2.0, 1e-6, False, 1.0))
+
+
+X, S = np.zeros((3, 9), np.float32), np.ones(3, np.int64)
+WRONG = {
+    "not-an-array": lambda: COSINE(3, X, S),
+    "not-an-array, target": lambda: COSINE(X, X, 1),
+    "wrong-rank": lambda: TRIPLET(X[0, :1].reshape(()), X, X),
+    "wrong-shape": lambda: TRIPLET(X, X, X[:2]),
+    "wrong-shape of targets": lambda: COSINE(X, X, S[:2]),
+    "wrong-dtype": lambda: TRIPLET(X, X, X.astype(np.float64)),
+    "wrong-dtype of targets": lambda: COSINE(X, X, S.astype(np.int8)),
+    "bad-argument": lambda: TRIPLET(X, X, X, p=0.0),
+    "bad-argument, margin": lambda: TRIPLET(X, X, X, margin=0.0),
+    "bad-argument, reduction": lambda: COSINE(X, X, S, reduction="all"),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_mistakes(mistake):
+    with pytest.raises(ts.errors.CallError) as caught:
+        WRONG[mistake]()
+    assert caught.value.code == mistake.split(" ")[0].strip(",")
+    assert "test_pair_losses.py" in str(caught.value)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_kernels_compile_without_a_device(target):
+    for made in (COSINE.compile(4096, target=target), TRIPLET.compile(4096, target=target)):
+        assert made.reflection["target"].startswith(target)
+        assert lib.spills(made) == 0
+
+
+def test_costs():
+    assert (COSINE.bytes((4, 8), ts.bf16), TRIPLET.bytes((4, 8), ts.bf16)) == (128, 192)
+    assert (COSINE.flops((4, 8)), TRIPLET.flops((4, 8))) == (192, 256)
