@@ -184,7 +184,7 @@ class CrossEntropy:
         """Return the exact result in NumPy and float64."""
         shape, call = self._arguments(input, target, weight, ignore_index, reduction, label_smoothing, z_loss)
         x, classes = arrays.host(call[0]), arrays.host(call[1])
-        found = exact_rows(x, classes, weight, ignore_index, *call[4:6], reduction)
+        found = exact_rows(x, classes, weight, ignore_index, call[4], call[5], reduction)
         return found.reshape(shape) if reduction == "none" else found
 
     def _arguments(

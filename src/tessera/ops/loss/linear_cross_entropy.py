@@ -125,7 +125,7 @@ class LinearCrossEntropy:
         """Return the exact result in NumPy and float64."""
         shape, call = self._arguments(x, weight, target, ignore_index, reduction, label_smoothing, z_loss, None)
         logits = arrays.host(call[0]) @ arrays.host(weight).T
-        found = exact_rows(logits, arrays.host(call[2]), None, ignore_index, *call[4:6], reduction)
+        found = exact_rows(logits, arrays.host(call[2]), None, ignore_index, call[4], call[5], reduction)
         return found.reshape(shape) if reduction == "none" else found
 
     def _arguments(

@@ -17,6 +17,12 @@ COSINE_EPS = 1e-12
 """Added to squares of lengths, as PyTorch has it."""
 
 
+@ts.function
+def by_sign(sign: Any, alike: Any, apart: Any) -> Any:
+    """Return what belongs to a target: 1, -1 or neither."""
+    return ts.tile.where(sign == 1.0, alike, ts.tile.where(sign == -1.0, apart, 0.0))
+
+
 @ts.kernel
 def cosines(
     x: ts.Tensor[M, D, T],
@@ -42,8 +48,7 @@ def cosines(
         first, second = ts.tile.sum(of_x) + COSINE_EPS, ts.tile.sum(of_y) + COSINE_EPS
         cosine = inner / (ts.tile.sqrt(first) * ts.tile.sqrt(second))
         apart = ts.tile.maximum(cosine - margin.to(acc), 0.0)
-        sign = target[m].to(acc)
-        losses[m] = ts.tile.where(sign == 1.0, 1.0 - cosine, ts.tile.where(sign == -1.0, apart, 0.0))
+        losses[m] = by_sign(target[m].to(acc), 1.0 - cosine, apart)
         stats[0, m] = inner
         stats[1, m] = first
         stats[2, m] = second
@@ -70,9 +75,7 @@ def cosine_gradients(
         lengths = ts.tile.sqrt(first) * ts.tile.sqrt(second)
         cosine = stats[0, m] / lengths
         g = (grad[0] if reduced else grad[m]).to(acc) * scale.to(acc)
-        sign = target[m].to(acc)
-        of_apart = ts.tile.where((sign == -1.0) & (cosine > margin.to(acc)), g, 0.0)
-        slope = ts.tile.where(sign == 1.0, -g, of_apart)
+        slope = by_sign(target[m].to(acc), -g, ts.tile.where(cosine > margin.to(acc), g, 0.0))
         left, right = x[m, d : d + B].to(acc), y[m, d : d + B].to(acc)
         if grad_x is not None:
             grad_x[m, d : d + B] = slope * (right / lengths - left * (cosine / first))

@@ -83,10 +83,10 @@ def _launch_cosine_gradients(
     scale: float,
     wanted: Sequence[bool],
 ) -> None:
-    grads = tuple(map(present, results))
-    if any(one is not None for one in grads):
+    grad_x, grad_y = map(present, results)
+    if not grad_x is grad_y is None:
         fixed: dict[str, Any] = {"acc": rows.accumulator(arrays.dtype_of(x)), "B": block(int(x.shape[1]))}
-        kernels.cosine_gradients(grad, x, y, target, stats, *grads, margin, scale, reduced=reduced, **fixed)
+        kernels.cosine_gradients(grad, x, y, target, stats, grad_x, grad_y, margin, scale, reduced=reduced, **fixed)
 
 
 COSINE_BACKWARD = Step(
@@ -177,8 +177,9 @@ def _launch_triplet_gradients(
     scale: float,
     wanted: Sequence[bool],
 ) -> None:
-    grads = tuple(map(present, results))
-    if any(one is not None for one in grads):
+    grad_anchor, grad_positive, grad_negative = map(present, results)
+    if not grad_anchor is grad_positive is grad_negative is None:
+        grads = grad_anchor, grad_positive, grad_negative
         given = grad, anchor, positive, negative, stats, *grads, margin, p, eps, scale
         fixed: dict[str, Any] = {"acc": rows.accumulator(arrays.dtype_of(anchor)), "B": block(int(anchor.shape[1]))}
         kernels.triplet_gradients(*given, power=power_of(p), reduced=reduced, **fixed)
