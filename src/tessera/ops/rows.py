@@ -78,6 +78,22 @@ def same_shape(array: Any, name: str, wanted: Sequence[Any]) -> None:
         )
 
 
+def same_dtype(array: Any, name: str, other: Any, of: str) -> None:
+    """Check that an argument has the dtype of another one.
+
+    Raises:
+        CallError: `not-an-array` or `wrong-dtype`.
+    """
+    found, wanted = arrays.dtype_of(array, name), arrays.dtype_of(other, of)
+    if found.name != wanted.name:
+        raise CallError(
+            f"{of} has the dtype {wanted}, {name} {found}",
+            code="wrong-dtype",
+            location=caller_location(),
+            help="convert one of them",
+        )
+
+
 def check_vectors(vectors: Mapping[str, Any], sizes: Sequence[int]) -> None:
     """Check what there is one number of for each element of a row: None, or arrays of one dtype.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from tessera.errors import TargetError
-from tessera.ops import FAMILIES
+from tessera.ops import MODULES
 from tessera.ops.steps import STEPS
 
 
@@ -21,8 +21,8 @@ def _register() -> None:
         raise TargetError("PyTorch is not installed", code="missing-extra", help="pip install torch") from error
     from tessera.ops.torch_steps import operator_of
 
-    for family in FAMILIES:
-        import_module(f"tessera.ops.{family}")
+    for module in MODULES:
+        import_module(f"tessera.ops.{module}")
     for step in STEPS:
         operator_of(step)
 
