@@ -119,7 +119,7 @@ class Rope:
         x = arrays.host(q)
         x = x if layout == "bhsd" else x.swapaxes(1, 2)
         size = x.shape[3] if rotary_dim is None else rotary_dim
-        at: Any = np.arange(x.shape[2]) if positions is None else arrays.host(positions)
+        at = arrays.host(list(range(x.shape[2])) if positions is None else positions)
         angle = at[..., None] * base ** (-2 * np.arange(size // 2) / size)
         turn = np.exp(1j * (angle if angle.ndim == 2 else angle[:, None]))
         head = x[..., :size]

@@ -1,0 +1,124 @@
+"""Kernels of `embedding`: rows are gathered; their gradients are added up in the order of the tokens.
+
+Tokens are sorted by their rows first, by counting digits from the lowest to the highest: the order of equal ones stays.
+Rows that do not count are sorted to the end, under the number of rows.
+"""
+
+from __future__ import annotations
+
+import tessera as ts
+from tessera.ops.annotations import I64, Constant
+
+T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64)
+I = ts.dtype_var("I", ts.i64, ts.i32)  # noqa: E741
+V, N, L, C = ts.dims("V N L C")
+
+DIGIT = 8
+"""Bits of a digit that tokens are sorted by. Counts of the lowest digit come first, one for each block of tokens."""
+BLOCK = 128
+"""Tokens of a block."""
+MASK = 2**DIGIT - 1
+
+
+@ts.kernel
+def gather(
+    index: ts.Tensor[L, I], weight: ts.Tensor[V, N, T], out: ts.Tensor[L, N, T], BL: Constant = 4, BN: Constant = 256
+):
+    """Copy the row of each token; rows that there are not read as zeros."""
+    for t, n in ts.tile.grid((L, BL), (N, BN)):
+        out[t : t + BL, n : n + BN] = weight[index[t : t + BL], n : n + BN]
+
+
+@ts.kernel
+def count(
+    index: ts.Tensor[L, I],
+    keys: ts.Tensor[L, ts.i32] | None,
+    counts: ts.Tensor[C, ts.i32],
+    rows: I64,
+    padding: I64,
+    shift: Constant,
+    BL: Constant = BLOCK,
+):
+    """Count the tokens of each digit in each block; keys are made of the index in the first pass."""
+    for t in ts.tile.grid((L, BL)):
+        at = t + ts.tile.arange(BL, dtype=ts.i64)
+        key = index[t : t + BL]
+        if keys is not None:
+            wide = key.to(ts.i64)
+            counted = (wide >= 0) & (wide < rows) & (wide != padding)
+            key = ts.tile.where(counted, wide, rows).to(ts.i32)
+            keys[t : t + BL] = key
+        if at < L:
+            ts.tile.atomic_add(counts[((key >> shift) & MASK) * ts.cdiv(L, BL) + t // BL], 1)
+
+
+@ts.kernel
+def places(counts: ts.Tensor[C, ts.i32], BC: Constant = 4096):
+    """Replace each count by the sum of those before it."""
+    for _ in ts.tile.grid((1, 1)):
+        before = ts.tile.zeros((1,), ts.i32)
+        for c in ts.tile.range(0, C, BC):
+            some = counts[c : c + BC]
+            sums = ts.tile.cumsum(some)
+            counts[c : c + BC] = before + sums - some
+            before = before + ts.tile.sum(some)
+
+
+@ts.kernel
+def move(
+    keys: ts.Tensor[L, ts.i32],
+    tokens: ts.Tensor[L, ts.i32] | None,
+    counts: ts.Tensor[C, ts.i32],
+    to_keys: ts.Tensor[L, ts.i32],
+    to_tokens: ts.Tensor[L, ts.i32],
+    shift: Constant,
+    BL: Constant = BLOCK,
+):
+    """Put each token after those of lower digits, and of its own digit that stand before it."""
+    for t in ts.tile.grid((L, BL)):
+        inside = t + ts.tile.arange(BL, dtype=ts.i64) < L
+        key = keys[t : t + BL]
+        token = (t + ts.tile.arange(BL, dtype=ts.i64)).to(ts.i32) if tokens is None else tokens[t : t + BL]
+        digit = (key >> shift) & MASK
+        earlier = ts.tile.arange(BL)[None, :] < ts.tile.arange(BL)[:, None]
+        rank = ts.tile.sum(((digit[:, None] == digit[None, :]) & earlier).to(ts.i32), 1)
+        if inside:
+            at = counts[digit * ts.cdiv(L, BL) + t // BL] + rank
+            to_keys[at] = key
+            to_tokens[at] = token
+
+
+@ts.kernel
+def bounds(keys: ts.Tensor[L, ts.i32], first: ts.Tensor[V, ts.i32], last: ts.Tensor[V, ts.i32], BL: Constant = 256):
+    """Find where the tokens of each row begin and end."""
+    for t in ts.tile.grid((L, BL)):
+        at = t + ts.tile.arange(BL, dtype=ts.i64)
+        key = keys[t : t + BL]
+        before = ts.tile.load(keys[at - 1], fill=-1)
+        after = ts.tile.load(keys[at + 1], fill=-1)
+        if (at < L) & (key != before):
+            first[key] = at.to(ts.i32)
+        if (at < L) & (key != after):
+            last[key] = (at + 1).to(ts.i32)
+
+
+@ts.kernel
+def row_sums(
+    grad: ts.Tensor[L, N, T],
+    tokens: ts.Tensor[L, ts.i32],
+    first: ts.Tensor[V, ts.i32],
+    last: ts.Tensor[V, ts.i32],
+    out: ts.Tensor[V, N, T],
+    acc: Constant,
+    BT: Constant = 8,
+    BN: Constant = 256,
+):
+    """Add up the gradients of the tokens of each row, in their order."""
+    for v, n in ts.tile.grid((V, 1), (N, BN)):
+        total = ts.tile.zeros((BT, BN), acc)
+        end = last[v]
+        for t in ts.tile.range(first[v], end, BT):
+            at = t + ts.tile.arange(BT, dtype=ts.i64)
+            token = ts.tile.where(at < end, ts.tile.load(tokens[at]), -1)
+            total = total + grad[token, n : n + BN].to(acc)
+        out[v, n : n + BN] = ts.tile.sum(total, 0)

@@ -1,0 +1,86 @@
+"""The steps behind `embedding`: results, kernels, gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from tessera.numerics.dtypes import i32
+from tessera.ops import arrays, rows
+from tessera.ops.lookup import kernels
+from tessera.ops.steps import Arguments, Gradient, Step, like
+
+
+def _results(index: Any, weight: Any, padding: int) -> Arguments:
+    return (like(weight, (index.shape[0], weight.shape[1])),)
+
+
+def _launch(results: Arguments, index: Any, weight: Any, padding: int) -> None:
+    if 0 not in results[0].shape:
+        kernels.gather(index, weight, results[0])
+
+
+def _gradient_results(grad: Any, index: Any, count: int, padding: int) -> Arguments:
+    return (like(grad, (count, grad.shape[1])),)
+
+
+def _launch_gradient(results: Arguments, grad: Any, index: Any, count: int, padding: int) -> None:
+    (out,) = results
+    if not prod(grad.shape):
+        arrays.zero(out)
+        return
+    if not prod(out.shape):
+        return
+    keys, tokens = _sorted(index, int(count), padding)
+    first, last = (like(index, (int(count),), i32) for _ in range(2))
+    arrays.zero(first)
+    arrays.zero(last)
+    kernels.bounds(keys, first, last)
+    kernels.row_sums(grad, tokens, first, last, out, acc=rows.accumulator(arrays.dtype_of(grad)))
+
+
+def _sorted(index: Any, count: int, padding: int) -> tuple[Any, Any]:
+    """Return the rows in order, with those that do not count as the last, and the tokens that they are of."""
+    length = int(index.shape[0])
+    spare = [like(index, (length,), i32) for _ in range(4)]
+    keys, tokens, to_keys, to_tokens = spare
+    counts = like(index, (2**kernels.DIGIT * -(-length // kernels.BLOCK),), i32)
+    for shift in range(0, count.bit_length(), kernels.DIGIT):
+        arrays.zero(counts)
+        is_first = shift == 0
+        kernels.count(index if is_first else keys, keys if is_first else None, counts, count, padding, shift=shift)
+        kernels.places(counts)
+        kernels.move(keys, None if is_first else tokens, counts, to_keys, to_tokens, shift=shift)
+        keys, tokens, to_keys, to_tokens = to_keys, to_tokens, keys, tokens
+    return keys, tokens
+
+
+BACKWARD = Step(
+    "embedding_backward",
+    "(Tensor grad, Tensor index, SymInt count, int padding) -> Tensor",
+    _gradient_results,
+    _launch_gradient,
+)
+
+
+def _keep(given: Arguments, _results: Arguments) -> Arguments:
+    index, weight, padding = given
+    return index, weight.shape[0], padding
+
+
+def _gradient_arguments(kept: Arguments, grads: Sequence[Any], _needed: Sequence[bool]) -> Arguments:
+    return grads[0], *kept
+
+
+def _gradients_of(_kept: Arguments) -> tuple[int | None, ...]:
+    return None, 0, None
+
+
+FORWARD = Step(
+    "embedding",
+    "(Tensor index, Tensor weight, int padding) -> Tensor",
+    _results,
+    _launch,
+    Gradient(BACKWARD, _keep, _gradient_arguments, _gradients_of),
+)
