@@ -1,0 +1,144 @@
+"""Lion: steps of one size, by the sign of a mean of gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from tessera.driver.compile import compile as compiled
+from tessera.numerics.dtypes import DType, bf16, f32
+from tessera.ops import arrays, rows
+from tessera.ops.optim import kernels, lists
+from tessera.ops.refusals import checked, checked_methods
+from tessera.target.artifact import Artifact
+
+
+@checked_methods
+class Lion:
+    """Lion; `__call__` says what it takes."""
+
+    @checked
+    def __call__(
+        self,
+        params: Sequence[Any],
+        grads: Sequence[Any],
+        exp_avgs: Sequence[Any],
+        step: int = 1,
+        *,
+        lr: float = 1e-4,
+        betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+        grad_scale: Any = None,
+        stochastic_rounding: bool = False,
+        seed: int = 0,
+    ) -> None:
+        """Change parameters and states in place: `p = p (1 - lr decay) - lr sign(b0 m + (1 - b0) g)`; a launch each.
+
+        Args:
+            params: arrays of any shapes; f64, f32, bf16 or f16.
+            grads: their gradients, of any of these dtypes.
+            exp_avgs: means `m` of gradients, after the step `b1 m + (1 - b1) g`; f32, bf16 or f64.
+            step: which step this is, from 1; for random numbers alone.
+            lr: the learning rate.
+            betas: what of the mean counts for the step, and what of it stays.
+            weight_decay: what of a parameter goes in a step, over the rate.
+            grad_scale: what gradients are divided by first: a number, or an array of one element on their device.
+            stochastic_rounding: whether parameters and states of bf16 are rounded up or down at random, so that they
+                are right on average.
+            seed: of the random numbers; other ones are drawn in each step and for each parameter.
+
+        Raises:
+            CallError: `not-an-array`, `wrong-shape`, `wrong-dtype`, `bad-argument`, or `not-contiguous`.
+
+        Numerics:
+            Computed in f32 (f64 for parameters of f64), and rounded once.
+
+        Source: Chen et al., Symbolic discovery of optimization algorithms, 2023.
+        """
+        given = {"params": params, "grads": grads, "exp_avgs": exp_avgs}
+        lists.check_lists(given, ("exp_avgs",), ("f32", "bf16", "f64"))
+        lists.check_numbers(
+            step=(step, 1, inf),
+            lr=(lr, 0, inf),
+            weight_decay=(weight_decay, 0, inf),
+            **{f"betas[{at}]": (beta, 0, 1) for at, beta in enumerate(betas)},
+        )
+        scale, divisor = lists.scale_of(grad_scale)
+        for place, (param, grad, mean) in enumerate(lists.in_memory(given)):
+            kernels.lion(
+                param,
+                grad,
+                mean,
+                scale,
+                divisor,
+                1 - lr * weight_decay,
+                float(betas[0]),
+                float(betas[1]),
+                float(lr),
+                lists.key_of(seed, step, place),
+                stochastic=lists.shortens(stochastic_rounding, param, mean),
+                acc=rows.accumulator(arrays.dtype_of(param)),
+            )
+        lists.written(params, exp_avgs)
+
+    def reference(
+        self,
+        param: Any,
+        grad: Any,
+        exp_avg: Any,
+        *,
+        lr: float = 1e-4,
+        betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+    ) -> tuple[Any, Any]:
+        """Return a parameter and its state after a step, in NumPy and float64."""
+        p, g, m = (arrays.host(one) for one in (param, grad, exp_avg))
+        way = np.sign(betas[0] * m + (1 - betas[0]) * g)
+        return p * (1 - lr * weight_decay) - lr * way, betas[1] * m + (1 - betas[1]) * g
+
+    def explain(self) -> Any:
+        """Return what the last kernel ran: backend, schedule, emulations.
+
+        Raises:
+            CallError: `never-run` before the first call.
+        """
+        return kernels.lion.explain()
+
+    def compile(
+        self,
+        count: int,
+        dtype: DType = bf16,
+        *,
+        state: DType = f32,
+        stochastic_rounding: bool = False,
+        target: str | None = None,
+    ) -> Artifact:
+        """Return the kernel for a parameter of so many elements; needs no device.
+
+        Args:
+            count: elements of the parameter.
+            dtype: dtype of the parameter and its gradient.
+            state: dtype of the state.
+            stochastic_rounding: as in a call.
+            target: as for `ts.compile`.
+        """
+        shortens = (dtype.name == "bf16", state.name == "bf16") if stochastic_rounding else ()
+        given: dict[str, Any] = {"T": dtype, "G": dtype, "S": state, "scale": None, "stochastic": shortens}
+        return compiled(kernels.lion, target, (), {"M": 1, "N": count}, **given, acc=rows.accumulator(dtype))
+
+    @staticmethod
+    def flops(count: int) -> int:
+        """Return the operations of a step for so many elements."""
+        return 8 * count
+
+    @staticmethod
+    def bytes(count: int, dtype: DType, state: DType = f32) -> int:
+        """Return the bytes of a step: a gradient is read, a parameter and a state are read and written."""
+        return count * (3 * dtype.bytes + 2 * state.bytes)
+
+
+lion_ = Lion()
+"""Lion; see `Lion.__call__`."""
