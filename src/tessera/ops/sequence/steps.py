@@ -1,0 +1,69 @@
+"""The steps behind `conv1d`: results, kernels, gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from tessera.ops import arrays, rows
+from tessera.ops.sequence import kernels
+from tessera.ops.steps import Arguments, Gradient, Step, like, missing
+
+
+def _results(x: Any, weight: Any, bias: Any, activates: bool) -> Arguments:
+    return (like(x, x.shape),)
+
+
+def _launch(results: Arguments, x: Any, weight: Any, bias: Any, activates: bool) -> None:
+    if prod(x.shape):
+        acc = rows.accumulator(arrays.dtype_of(x))
+        kernels.forward(x, weight, bias, results[0], taps=int(weight.shape[1]), activates=activates, acc=acc)
+
+
+def _gradient_results(grad: Any, x: Any, weight: Any, bias: Any, activates: bool) -> Arguments:
+    return like(x, x.shape), like(weight, weight.shape), missing(x) if bias is None else like(bias, bias.shape)
+
+
+def _launch_gradient(results: Arguments, grad: Any, x: Any, weight: Any, bias: Any, activates: bool) -> None:
+    of_x, of_weight, of_bias = results
+    if not prod(x.shape):
+        arrays.zero(of_weight)
+        arrays.zero(of_bias)
+        return
+    acc, taps = rows.accumulator(arrays.dtype_of(x)), int(weight.shape[1])
+    if activates:
+        sums = like(x, x.shape, acc)
+        kernels.activation_gradient(grad, x, weight, bias, sums, taps=taps, acc=acc)
+        grad = sums
+    kernels.input_gradient(grad, weight, of_x, taps=taps, acc=acc)
+    kernels.weight_gradient(grad, x, of_weight, None if bias is None else of_bias, acc=acc)
+
+
+BACKWARD = Step(
+    "conv1d_backward",
+    "(Tensor grad, Tensor x, Tensor weight, Tensor? bias, bool activates) -> (Tensor, Tensor, Tensor)",
+    _gradient_results,
+    _launch_gradient,
+)
+
+
+def _keep(given: Arguments, _results: Arguments) -> Arguments:
+    return given
+
+
+def _gradient_arguments(kept: Arguments, grads: Sequence[Any], _needed: Sequence[bool]) -> Arguments:
+    return grads[0], *kept
+
+
+def _gradients_of(kept: Arguments) -> tuple[int | None, ...]:
+    return 0, 1, None if kept[2] is None else 2, None
+
+
+FORWARD = Step(
+    "conv1d",
+    "(Tensor x, Tensor weight, Tensor? bias, bool activates) -> Tensor",
+    _results,
+    _launch,
+    Gradient(BACKWARD, _keep, _gradient_arguments, _gradients_of),
+)
