@@ -14,8 +14,8 @@ from tessera.numerics.dtypes import DType, bf16
 from tessera.ops import arrays, rows
 from tessera.ops.epilogue import reference as exact
 from tessera.ops.refusals import checked, checked_methods
-from tessera.ops.sequence import kernels
-from tessera.ops.sequence.steps import BACKWARD, FORWARD
+from tessera.ops.sequence import conv_kernels as kernels
+from tessera.ops.sequence.conv_steps import BACKWARD, FORWARD
 from tessera.target.artifact import Artifact
 
 Activation = Literal["silu"] | None

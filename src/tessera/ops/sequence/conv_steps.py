@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from tessera.ops import arrays, rows
-from tessera.ops.sequence import kernels
+from tessera.ops.sequence import conv_kernels as kernels
 from tessera.ops.steps import Arguments, Gradient, Step, like, missing
 
 
