@@ -91,7 +91,7 @@ def weight_gradient(
     out_bias: ts.Tensor[D, U] | None,
     acc: Constant,
     BD: Constant = 1,
-    BL: Constant = 1024,
+    BL: Constant = 512,
 ):
     """Gradients of one weight of some channels, and of their bias: sums over batch and time in one order."""
     for d, w in ts.tile.grid((D, BD), (W, 1)):
