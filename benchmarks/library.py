@@ -83,7 +83,7 @@ def measured(torch: Any, timer: Timer, name: str, width: int, turns: int) -> Ite
     """Check an op, and measure both directions."""
     work = WORKS[name](torch, ELEMENTS // width, width)
     ours, eager = work.ours, work.eager
-    compiled = torch.compile(eager)
+    compiled = torch.compile(eager, dynamic=False)
     check(torch, work)
     contestants = {"tessera": ours, "eager": eager, "compiled": compiled}
     with torch.no_grad():
@@ -103,7 +103,8 @@ def measured(torch: Any, timer: Timer, name: str, width: int, turns: int) -> Ite
 
 def check(torch: Any, work: Any) -> None:
     """Compare results and gradients of the first rows with float64."""
-    few = [one.detach()[:64] if one.shape[0] == work.inputs[0].shape[0] else one.detach() for one in work.inputs]
+    rows = work.inputs[0].shape[0]
+    few = [one.detach()[:64] if one.shape[0] == rows else one.detach() for one in work.inputs]
     ours = [one.clone().requires_grad_(one.is_floating_point()) for one in few]
     exact = [one.double().requires_grad_() if one.is_floating_point() else one for one in few]
     got, want = work.ours(*ours), work.eager(*exact)

@@ -48,7 +48,7 @@ ROWS = {"rms": _rms, "ln": _ln, "added": _added}
 """Ops of rows with weights and a bias: ours and PyTorch's, by the width."""
 
 
-def agree(torch: Any, ours: Any, theirs: Any, inputs: list[Any]) -> None:
+def agree(torch: Any, ours: Any, theirs: Any, inputs: list[Any], roundings: int = 8) -> None:
     """Compare results and gradients with those of the same in float64: a few roundings of the whole's size."""
     own = [one.clone().requires_grad_() for one in inputs]
     exact = [one.double().requires_grad_() for one in inputs]
@@ -57,10 +57,149 @@ def agree(torch: Any, ours: Any, theirs: Any, inputs: list[Any]) -> None:
     got.backward(grads)
     want.backward(grads.double())
     pairs = [(got, want), *((one.grad, other.grad) for one, other in zip(own, exact, strict=True))]
-    for found, expected in pairs:
+    for found, expected in ((one.detach(), other.detach()) for one, other in pairs):
         rounding = ROUNDING[str(found.dtype).removeprefix("torch.")]
         size = float(expected.abs().max()) if expected.numel() else 0.0
-        assert float((found.double() - expected).abs().max()) <= 8 * rounding * size
+        assert float((found.double() - expected).abs().max()) <= roundings * rounding * size
+
+
+def _swiglu(f: Any) -> Any:
+    return lambda x, y: f.silu(x) * y
+
+
+def _scan(torch: Any) -> Any:
+    def theirs(gate: Any, x: Any) -> Any:
+        states, state = [], torch.zeros_like(x[:, 0])
+        for at in range(x.shape[1]):
+            state = gate[:, at] * state + x[:, at]
+            states.append(state)
+        return torch.stack(states, 1)
+
+    return theirs
+
+
+def _conv1d(f: Any) -> Any:
+    def theirs(x: Any, w: Any, b: Any) -> Any:
+        width = w.shape[1]
+        return f.silu(f.conv1d(f.pad(x, (width - 1, 0)), w[:, None], b, groups=x.shape[1]))
+
+    return theirs
+
+
+def _pairs(torch: Any) -> dict[str, tuple[Any, Any, list[tuple[int, ...]]]]:
+    """Return ops with PyTorch's, and the shapes of their arguments."""
+    f, loss, many = torch.nn.functional, op.loss, (300, 515)
+    target = torch.randint(0, 515, (300,), device="cuda")
+    signs = torch.randint(0, 2, (300,), device="cuda") * 2 - 1
+    places = torch.randint(0, 90, (40, 7), device="cuda")
+    soft = torch.softmax
+    return {
+        "softmax": (lambda x: op.softmax(x, 1), lambda x: soft(x, 1), [many]),
+        "softmax of columns": (lambda x: op.softmax(x, 0), lambda x: soft(x, 0), [many]),
+        "long softmax": (lambda x: op.softmax(x), lambda x: soft(x, -1), [(5, 70001)]),
+        "log_softmax": (lambda x: op.log_softmax(x, -1), lambda x: f.log_softmax(x, -1), [(9, 20, 33)]),
+        "logsumexp": (lambda x: op.logsumexp(x, 1), lambda x: torch.logsumexp(x, 1), [(9, 20, 33)]),
+        "sum": (lambda x: op.reduce.sum(x, (0, 2)), lambda x: x.sum((0, 2)), [(31, 20, 133)]),
+        "sum of all": (lambda x: op.reduce.sum(x), lambda x: x.sum(), [(310, 2000)]),
+        "mean": (lambda x: op.reduce.mean(x, 0), lambda x: x.mean(0), [(3001, 65)]),
+        "var": (lambda x: op.reduce.var(x, 1), lambda x: x.var(1), [many]),
+        "norm": (lambda x: op.reduce.norm(x, 2, 1), lambda x: torch.linalg.vector_norm(x, 2, 1), [many]),
+        "max": (lambda x: op.reduce.max(x, 1)[0], lambda x: x.max(1)[0], [many]),
+        "cumsum": (lambda x: op.cumsum(x, 1), lambda x: x.cumsum(1), [(20, 3001)]),
+        "cumsum of columns": (lambda x: op.cumsum(x, 0), lambda x: x.cumsum(0), [(301, 70)]),
+        "cummax": (lambda x: op.cummax(x, 1)[0], lambda x: x.cummax(1)[0], [(20, 901)]),
+        "mse": (lambda x, y: loss.mse(x, y), f.mse_loss, [many, many]),
+        "l1": (lambda x, y: loss.l1(x, y), f.l1_loss, [many, many]),
+        "huber": (lambda x, y: loss.huber(x, y, delta=0.7), lambda x, y: f.huber_loss(x, y, delta=0.7), [many, many]),
+        "smooth_l1": (
+            lambda x, y: loss.smooth_l1(x, y, reduction="sum"),
+            lambda x, y: f.smooth_l1_loss(x, y, reduction="sum"),
+            [many, many],
+        ),
+        "cross_entropy": (
+            lambda x: loss.cross_entropy(x, target, label_smoothing=0.1),
+            lambda x: f.cross_entropy(x, target, label_smoothing=0.1),
+            [many],
+        ),
+        "linear_cross_entropy": (
+            lambda x, w: loss.linear_cross_entropy(x, w, target),
+            lambda x, w: f.cross_entropy(x @ w.T, target),
+            [(300, 96), (515, 96)],
+        ),
+        "cosine_embedding": (
+            lambda x, y: loss.cosine_embedding(x, y, signs, margin=0.2),
+            lambda x, y: f.cosine_embedding_loss(x, y, signs, margin=0.2),
+            [many, many],
+        ),
+        "triplet_margin": (loss.triplet_margin, f.triplet_margin_loss, [many, many, many]),
+        "swiglu": (op.activation.swiglu, _swiglu(f), [many, many]),
+        "geglu": (
+            lambda x, y: op.activation.geglu(x, y, "tanh"),
+            lambda x, y: f.gelu(x, approximate="tanh") * y,
+            [many, many],
+        ),
+        "embedding": (lambda w: op.embedding(places, w), lambda w: f.embedding(places, w), [(90, 130)]),
+        "conv1d": (
+            lambda x, w, b: op.conv1d(x, w, b, "silu"),
+            _conv1d(f),
+            [(3, 40, 700), (40, 4), (40,)],
+        ),
+        "scan": (op.scan, _scan(torch), [(2, 129, 70), (2, 129, 70)]),
+    }
+
+
+PAIRS = (
+    "softmax,softmax of columns,long softmax,log_softmax,logsumexp,sum,sum of all,mean,var,norm,max,cumsum,"
+    "cumsum of columns,cummax,mse,l1,huber,smooth_l1,cross_entropy,linear_cross_entropy,cosine_embedding,"
+    "triplet_margin,swiglu,geglu,embedding,conv1d,scan"
+).split(",")
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", PAIRS)
+def test_ops(torch, name, kind):
+    ours, theirs, shapes = _pairs(torch)[name]
+    inputs = [torch.randn(shape, device="cuda").to(getattr(torch, kind)) for shape in shapes]
+    if name == "scan":
+        inputs[0] = inputs[0].sigmoid()
+    agree(torch, ours, theirs, inputs, 64 if kind == "float32" else 8)  # f32 sums of thousands
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_rope(torch, interleaved):
+    q, k = (torch.randn(2, heads, 77, 64, device="cuda").bfloat16() for heads in (4, 2))
+    got = op.attn.rope(q, k, interleaved=interleaved)
+    angle = torch.arange(77.0, dtype=torch.float64)[:, None] * 10000.0 ** (
+        -torch.arange(32.0, dtype=torch.float64) / 32
+    )
+    turn = torch.polar(torch.ones_like(angle), angle).cuda()
+    for given, found in zip((q, k), got, strict=True):
+        wide = given.double()
+        halves = wide.unflatten(-1, (32, 2)).unbind(-1) if interleaved else wide.chunk(2, -1)
+        turned = torch.complex(*halves) * turn
+        parts = (turned.real, turned.imag)
+        want = torch.stack(parts, -1).flatten(-2) if interleaved else torch.cat(parts, -1)
+        assert float((found.double() - want).abs().max()) <= 2.0**-7 * float(want.abs().max())
+
+
+def test_dropout_keeps_what_it_keeps_on_cpus(torch):
+    x = torch.randn(1000, 37)
+    assert torch.equal(op.dropout(x, 0.3, seed=5), op.dropout(x.cuda(), 0.3, seed=5).cpu())
+
+
+def test_adamw_steps_as_pytorch_does(torch):
+    params = [torch.randn(shape, device="cuda") for shape in ((300, 70), (33,), (2, 3, 5))]
+    theirs = [one.double().requires_grad_() for one in params]
+    optimizer = torch.optim.AdamW(theirs, lr=1e-2, weight_decay=0.1)
+    means, squares = ([torch.zeros_like(one) for one in params] for _ in range(2))
+    for step in range(1, 5):
+        grads = [torch.randn_like(one) for one in params]
+        op.optim.adamw_(params, grads, means, squares, step, lr=1e-2, weight_decay=0.1)
+        for one, grad in zip(theirs, grads, strict=True):
+            one.grad = grad.double()
+        optimizer.step()
+    for one, other in zip(params, theirs, strict=True):
+        assert float((one.double() - other).abs().max()) < 1e-5
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -110,6 +110,32 @@ def backward(
         grad_x[m, :] = kept(rest, m, p, seed) if drops else rest
 
 
+@ts.function
+def normalised_rows(x: Any, m: Any, count: Any, mean: Any, rstd: Any, acc: Any) -> Any:
+    """Return several rows as they were normalised, without weights."""
+    block = x[m : m + count, :].to(acc)
+    if mean is not None:
+        block = block - mean[m : m + count][:, None]
+    return block * rstd[m : m + count][:, None]
+
+
+@ts.function
+def rows_gradient(g: Any, normal: Any, scale: Any, is_centred: Any) -> Any:
+    """Return the gradients of several rows, as `row_gradient` does of one."""
+    rest = g - normal * (ts.tile.sum(g * normal, 1, keepdims=True) / g.shape[1])
+    if is_centred:
+        rest = rest - ts.tile.sum(g, 1, keepdims=True) / g.shape[1]
+    return rest * scale
+
+
+@ts.function
+def kept_rows(block: Any, m: Any, p: Any, seed: Any) -> Any:
+    """Return several rows after dropout."""
+    count, width = block.shape
+    places = (m + ts.tile.arange(count, dtype=ts.i64))[:, None] * width + ts.tile.arange(width, dtype=ts.i64)
+    return ts.tile.dropout(block, p, seed, places)
+
+
 @ts.kernel
 def backward_with_sums(
     grad: ts.Tensor[M, N, T],
@@ -139,28 +165,19 @@ def backward_with_sums(
         of_input_bias = ts.tile.zeros((BM, N), acc)
         for m in ts.tile.range(part * rows, min((part + 1) * rows, M), BM):
             g = grad[m : m + BM, :].to(acc)
-            normal = x[m : m + BM, :].to(acc)
-            if mean is not None:
-                normal = normal - mean[m : m + BM][:, None]
-            scale = rstd[m : m + BM][:, None]
-            normal = normal * scale
+            normal = normalised_rows(x, m, BM, mean, rstd, acc)
             if wanted[0]:
                 of_weight = of_weight + g * normal
             if wanted[1]:
                 of_bias = of_bias + g
             if weight is not None:
                 g = g * weight[:].to(acc)
-            rest = g - normal * (ts.tile.sum(g * normal, 1, keepdims=True) / N)
-            if mean is not None:
-                rest = rest - ts.tile.sum(g, 1, keepdims=True) / N
-            rest = rest * scale
+            rest = rows_gradient(g, normal, rstd[m : m + BM][:, None], mean is not None)
             if grad_summed is not None:
                 rest = rest + grad_summed[m : m + BM, :].to(acc)
             if grad_residual is not None:
                 grad_residual[m : m + BM, :] = rest
-            if drops:
-                places = (m + ts.tile.arange(BM, dtype=ts.i64))[:, None] * N + ts.tile.arange(N, dtype=ts.i64)
-                rest = ts.tile.dropout(rest, p, seed, places)
+            rest = kept_rows(rest, m, p, seed) if drops else rest
             grad_x[m : m + BM, :] = rest
             if wanted[2]:
                 of_input_bias = of_input_bias + rest
