@@ -1,4 +1,4 @@
-"""Writes docs/language.md and docs/linalg.md from docstrings, so that pages and code cannot differ.
+"""Writes docs/language.md, docs/linalg.md and docs/library.md from docstrings, so that pages and code cannot differ.
 
 python scripts/generate_reference.py          # writes the pages
 python scripts/generate_reference.py --check  # fails when a page is not what would be written
@@ -29,6 +29,7 @@ FAMILIES = [import_module(f"tessera.frontend.tile.{name}") for name in _NAMES.sp
 
 INTRO = Path(__file__).with_name("language-intro.md")
 LINALG_INTRO = Path(__file__).with_name("linalg-intro.md")
+LIBRARY_INTRO = Path(__file__).with_name("library-intro.md")
 
 SECTIONS = ("Args:", "Returns:", "Raises:", "Numerics:", "Source:")
 
@@ -49,7 +50,7 @@ def main() -> int:
 
 def pages() -> dict[str, str]:
     """Return the text of every page by its name."""
-    return {"language.md": render(), "linalg.md": render_linalg()}
+    return {"language.md": render(), "linalg.md": render_linalg(), "library.md": render_library()}
 
 
 def render() -> str:
@@ -87,6 +88,21 @@ def render_linalg() -> str:
     parts += _entries([("op.epilogue.chain", epilogue.chain), ("op.epilogue.Epilogue[...]", epilogue.Epilogue)])
     steps = [name for name in epilogue.__all__ if name not in ("Epilogue", "Step", "chain")]
     parts += _entries((f"op.epilogue.{name}", getattr(epilogue, name)) for name in steps)
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def render_library() -> str:
+    """Return the page of the other library ops: calls, by families."""
+    parts = [LIBRARY_INTRO.read_text(encoding="utf-8").rstrip() + "\n"]
+    for name in ops.MODULES:
+        if name not in ("epilogue", "linalg"):
+            module = import_module(f"tessera.ops.{name}")
+            title, _, rest = _first_line(module).rstrip(".").partition(": ")
+            parts.append(f"## {title}\n")
+            parts += [rest[0].upper() + rest[1:] + ".\n"] if rest else []
+            prefix = f"op.{name}" if name in ops.FAMILIES else "op"
+            members = ((one, getattr(module, one)) for one in module.__all__)
+            parts += _entries((f"{prefix}.{one}", op.__call__) for one, op in members if not inspect.isclass(op))
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -158,7 +174,9 @@ def _body(item: Callable[..., Any] | type) -> str:
             section = line.strip()
             lines += ["", f"**{section[:-1]}**", ""] if section in ("Args:", "Raises:") else [""]
             continue
-        if not section:
+        if line.startswith("Source: "):
+            lines += ["", f"**Source** {line.removeprefix('Source: ')}"]
+        elif not section:
             lines.append(line)
         elif line.strip():
             lines.append(_item(line, section, lines))
