@@ -14,6 +14,7 @@ import csv
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,8 @@ def main() -> int:
     torch = torch_or_none()
     if torch is None or not torch.cuda.is_available():
         raise SystemExit("needs PyTorch and a GPU")
-    torch._functorch.config.donated_buffer = False  # compiled gradients are computed again and again
+    config: Any = import_module("torch._functorch.config")
+    config.donated_buffer = False  # compiled gradients are computed again and again
     timer, lines, end = Timer(torch, 0.03), list[Line](), time.monotonic() + 60 * args.minutes
     for name in args.only:
         for width in args.widths:

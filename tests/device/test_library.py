@@ -11,7 +11,7 @@ from tessera import ops as op
 pytestmark = pytest.mark.device
 
 ROUNDING = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-WIDTHS = (1, 33, 256, 1001, 4096, 20000)
+WIDTHS = (5, 33, 256, 1001, 4096, 20000)
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_adamw_steps_as_pytorch_does(torch):
             one.grad = grad.double()
         optimizer.step()
     for one, other in zip(params, theirs, strict=True):
-        assert float((one.double() - other).abs().max()) < 1e-5
+        assert float((one.double() - other.detach()).abs().max()) < 1e-5
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -29,8 +29,11 @@ from tessera.lower.simt.reduce import plain_layout
 from tessera.lower.simt.rules import lowers
 from tessera.numerics.functions import identity_of
 
-UNROLLED = 256
+UNROLLED = 1024
 """Most registers times steps of a network that is written without loops: their counters cost more than its code."""
+FULL = 128
+"""Elements of a thread whose registers hold no more: loops would spill them at every turn (rows of 65 536 f32 took 1.4
+times as long on an H200), and so the network is written without, which takes half a minute to compile."""
 
 infers(SortOp)(follow)
 
@@ -51,7 +54,8 @@ def _sort(context: SimtContext, op: SortOp) -> None:
     runs = _runs(layout, axis)
     bits = sum(run.count for run in runs)
     steps = bits if op.merge is not None else bits * (bits + 1) // 2
-    network = _Network(context, layout, runs, descending, layout.registers * steps > UNROLLED)
+    held = layout.registers * len(values)
+    network = _Network(context, layout, runs, descending, held * steps > UNROLLED and layout.registers < FULL)
     values = network.steps_below(values, len(runs)) if op.merge is not None else network.sort(values)
     for output, value in zip(op.outputs, values, strict=True):
         context.define(output, context.convert(value, context.layout_of(output)))
