@@ -94,6 +94,12 @@ def _pairs(torch: Any) -> dict[str, tuple[Any, Any, list[tuple[int, ...]]]]:
     places = torch.randint(0, 90, (40, 7), device="cuda")
     soft = torch.softmax
     return {
+        "group": (
+            lambda x, w, b: op.norm.group(x, 4, w, b),
+            lambda x, w, b: f.group_norm(x, 4, w, b),
+            [(3, 24, 500), (24,), (24,)],
+        ),
+        "l2": (lambda x: op.norm.l2(x), lambda x: f.normalize(x), [many]),
         "softmax": (lambda x: op.softmax(x, 1), lambda x: soft(x, 1), [many]),
         "softmax of columns": (lambda x: op.softmax(x, 0), lambda x: soft(x, 0), [many]),
         "long softmax": (lambda x: op.softmax(x), lambda x: soft(x, -1), [(5, 70001)]),
@@ -149,8 +155,8 @@ def _pairs(torch: Any) -> dict[str, tuple[Any, Any, list[tuple[int, ...]]]]:
 
 
 PAIRS = (
-    "softmax,softmax of columns,long softmax,log_softmax,logsumexp,sum,sum of all,mean,var,norm,max,cumsum,"
-    "cumsum of columns,cummax,mse,l1,huber,smooth_l1,cross_entropy,linear_cross_entropy,cosine_embedding,"
+    "group,l2,softmax,softmax of columns,long softmax,log_softmax,logsumexp,sum,sum of all,mean,var,norm,max,"
+    "cumsum,cumsum of columns,cummax,mse,l1,huber,smooth_l1,cross_entropy,linear_cross_entropy,cosine_embedding,"
     "triplet_margin,swiglu,geglu,embedding,conv1d,scan"
 ).split(",")
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import prod
 from operator import index
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from tessera.driver.variants import destination_of
 from tessera.errors import CallError, caller_location
@@ -119,6 +121,13 @@ def check_vectors(vectors: Mapping[str, Any], sizes: Sequence[int]) -> None:
 def matrix(array: Any, rows: Any, width: Any) -> Any:
     """Return an array as rows of a width, copied where no strides give them; None stays None."""
     return array if array is None or len(array.shape) == 2 else array.reshape(rows, width)
+
+
+def contiguous(array: Any) -> Any:
+    """Return an array whose elements follow one another: a copy where they do not."""
+    if arrays.is_torch(array):
+        return array.contiguous()
+    return np.ascontiguousarray(cast("Any", array)) if isinstance(array, np.ndarray) else array
 
 
 def vector(array: Any) -> Any:

@@ -77,14 +77,23 @@ class Step:
         Raises:
             CallError: `out-needs-no-gradient` where PyTorch asks for gradients.
         """
-        if is_followed((*arguments, *results)):
+        self.check_followed((*arguments, *results))
+        self.launch(results, *arguments)
+
+    @staticmethod
+    def check_followed(arguments: Arguments) -> None:
+        """Refuse a call into given arrays that PyTorch asks gradients of.
+
+        Raises:
+            CallError: `out-needs-no-gradient`.
+        """
+        if is_followed(arguments):
             raise CallError(
                 "results in given arrays have no gradients",
                 code="out-needs-no-gradient",
                 location=caller_location(),
                 help="leave `out` away, or call it under torch.no_grad()",
             )
-        self.launch(results, *arguments)
 
 
 def as_tuple(results: Any) -> Arguments:
