@@ -84,6 +84,7 @@ def render_linalg() -> str:
     parts.append("`gemm_batched` takes what `gemm` takes, with a batch before the matrices of one operand or both.\n")
     parts += _entries((f"op.linalg.{n}", getattr(linalg, n).__call__) for n in calls if n != "gemm_batched")
     parts += _entries((f"op.linalg.gemm.{n}", getattr(linalg.gemm, n)) for n in ("plan", "compile", "space", "explain"))
+    parts += _entries([("op.specialize", linalg.specialize)])
     parts.append("## Epilogues\n")
     parts += _entries([("op.epilogue.chain", epilogue.chain), ("op.epilogue.Epilogue[...]", epilogue.Epilogue)])
     steps = [name for name in epilogue.__all__ if name not in ("Epilogue", "Step", "chain")]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tessera.ops import activation, attn, epilogue, linalg, loss, norm, optim, reduce
+    from tessera.ops.linalg import matmul, specialize
     from tessera.ops.lookup import embedding
     from tessera.ops.loss import mse
     from tessera.ops.random import dropout
@@ -27,9 +28,11 @@ OPS = {
     "embedding": "lookup",
     "log_softmax": "softmaxes",
     "logsumexp": "softmaxes",
+    "matmul": "linalg",
     "mse": "loss",
     "scan": "sequence",
     "softmax": "softmaxes",
+    "specialize": "linalg",
 }
 """Ops that are asked for by name, without a family, and the modules they are in: one of an op's name would hide it."""
 
@@ -51,12 +54,14 @@ __all__ = [
     "log_softmax",
     "logsumexp",
     "loss",
+    "matmul",
     "mse",
     "norm",
     "optim",
     "reduce",
     "scan",
     "softmax",
+    "specialize",
 ]
 
 

@@ -18,6 +18,7 @@ from tessera.ops.epilogue.chain import is_number
 from tessera.ops.linalg.calls import remembered
 from tessera.ops.linalg.packing import copies
 from tessera.ops.linalg.plan import Plan, plan, tuning_space
+from tessera.ops.linalg.preferences import RULES, specialized
 from tessera.ops.linalg.prepare import (
     EMPTY,
     Call,
@@ -159,6 +160,9 @@ class Gemm:
 
     def _run_plain(self, a: object, b: object, out: Any, options: tuple[Any, ...]) -> Any:
         """Run a product of two operands with nothing beside it: few microseconds are most of a small one's time."""
+        rules = RULES.get()
+        if rules:
+            options = specialized(options, a, rules)
         call = self._plain_call(a, b, out, options)
         if call is None:
             return self.run(a, b, None, out, 1.0, 0.0, None, None, None, None, options)
@@ -200,6 +204,9 @@ class Gemm:
         """Run a call; `options` are the fields of `Options`, `bias` a vector that is added before the epilogue."""
         if not is_number(alpha) or not is_number(beta):
             alpha, beta = _number(alpha, "alpha"), _number(beta, "beta")
+        rules = RULES.get()
+        if rules:
+            options = specialized(options, a, rules)
         call = self._call_for(Operands(a, b, c, out, alpha, beta, bias, scale_a, scale_b, epilogue), options)
         self._last = call
         given_out, out = out, call.make(a) if out is None else out

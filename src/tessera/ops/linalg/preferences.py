@@ -1,0 +1,114 @@
+"""`specialize`: other schedules for the products of a function, on devices that one describes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, cast
+
+from tessera.data import dataclass
+from tessera.driver.variants import destination_of
+from tessera.errors import CallError, caller_location
+from tessera.ops import arrays
+from tessera.ops.linalg.problem import CHOICES, Options
+from tessera.schedule.knobs import nearest
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+_ALIASES = {"tile_sizes": "block"}
+_NAMES = tuple(Options.__dataclass_fields__)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What one `specialize` says.
+
+    Args:
+        when: what the device's capabilities have to be.
+        use: options of products, by their place in `Options`.
+    """
+
+    when: tuple[tuple[str, Any], ...]
+    use: tuple[tuple[int, Any], ...]
+
+
+RULES: ContextVar[tuple[Rule, ...]] = ContextVar("tessera_specialize", default=())
+"""Those of the functions that are running, the innermost last."""
+
+
+def specialize(*, when: Mapping[str, Any], use: Mapping[str, Any]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Make a decorator: products that the function calls use these schedules on the devices described.
+
+        @op.specialize(when={"backend": "cpu"}, use={"tile_sizes": [64, 64, 64]})
+        def layer(a, b):
+            return op.linalg.matmul(a, b)
+
+    Args:
+        when: keys of `ts.runtime.capabilities()` with the values that a device has to have; of lists the members it
+            has to have (`{"features": ["wgmma"]}`), of dictionaries the entries. Empty for every device.
+        use: what `op.linalg.gemm` takes for its schedule: `tile_sizes` (`block`), `stages`, `num_warps`, `split_k` and
+            others. What a call asks for itself stands; the innermost function that names an option decides.
+
+    Raises:
+        CallError: `unknown-keyword` for an option that products do not have, `bad-argument` for a value that it cannot
+            have or for what is no dictionary.
+    """
+    if not isinstance(when, Mapping) or not isinstance(use, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise CallError("when and use are dictionaries", code="bad-argument", location=caller_location())
+    rule = Rule(tuple(when.items()), tuple(_option(name, value) for name, value in use.items()))
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        @wraps(function)
+        def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            token = RULES.set((*RULES.get(), rule))
+            try:
+                return function(*args, **kwargs)
+            finally:
+                RULES.reset(token)
+
+        return call
+
+    return decorate
+
+
+def _option(name: str, value: Any) -> tuple[int, Any]:
+    """Return an option by its place."""
+    known = _ALIASES.get(name, name)
+    knob = CHOICES.get(known)
+    if knob is None:
+        raise CallError(
+            f"a product has no schedule option {name!r}",
+            code="unknown-keyword",
+            location=caller_location(),
+            help=nearest(name, [*_ALIASES, *CHOICES]),
+        )
+    if not knob.accepts(value):
+        message, help_line = knob.refusal(value)
+        raise CallError(message, code="bad-argument", location=caller_location(), help=help_line)
+    return _NAMES.index(known), tuple(cast("list[Any]", value)) if isinstance(value, list) else value
+
+
+def specialized(options: tuple[Any, ...], array: Any, rules: tuple[Rule, ...]) -> tuple[Any, ...]:
+    """Return the options of a call with what the rules add for the device of an array."""
+    facts = destination_of(arrays.view(array, "a").device).record().capabilities()
+    found = list(options)
+    for rule in reversed(rules):
+        if all(_has(facts.get(name), value) for name, value in rule.when):
+            for place, value in rule.use:
+                if found[place] is None:
+                    found[place] = value
+    return tuple(found)
+
+
+def _has(fact: Any, wanted: Any) -> bool:
+    """Return whether a capability is what is asked for."""
+    if isinstance(wanted, Mapping):
+        inner = cast("Mapping[str, Any]", wanted)
+        return isinstance(fact, Mapping) and all(
+            _has(cast(Any, fact).get(name), value) for name, value in inner.items()
+        )
+    if isinstance(wanted, list | tuple):
+        return isinstance(fact, list | tuple) and set(cast("list[Any]", wanted)) <= set(cast("list[Any]", fact))
+    return fact == wanted
