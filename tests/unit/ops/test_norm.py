@@ -196,6 +196,26 @@ def test_torch_compile_takes_norms_whole():
     assert torch.allclose(found, x.grad, atol=1e-5)
 
 
+@each_norm
+@pytest.mark.parametrize("block", [None, 16])
+@pytest.mark.parametrize("dtype", [ts.fp8_e4m3, ts.fp8_e5m2], ids=str)
+def test_results_of_8_bits_with_scales(name, dtype, block):
+    rng = np.random.default_rng(8)
+    x, residual, w = lib.normal(rng, 3, 5, 64), lib.normal(rng, 3, 5, 64), lib.normal(rng, 64)
+    x[1, 2], residual[1, 2] = 0.0, 0.0
+    q, scales, h = NORMS[name](x, 64, w, eps=1e-5, residual=residual, quantize=dtype, quantize_block=block)
+    want = exact(name, x.astype(np.float64) + residual, (64,), w)
+    parts = want.reshape(3, 5, -1, block or 64)
+    largest = {"fp8_e4m3": 448.0, "fp8_e5m2": 57344.0}[dtype.name]
+    sizes = np.abs(parts).max(-1)
+    assert q.dtype == dtype.numpy()
+    assert np.allclose(scales, np.where(sizes == 0, 1.0, sizes / largest), rtol=1e-5)
+    found = q.astype(np.float64).reshape(parts.shape) * scales.astype(np.float64)[..., None]
+    step = {"fp8_e4m3": 2.0**-4, "fp8_e5m2": 2.0**-3}[dtype.name]
+    assert (np.abs(found - parts) <= step * np.abs(parts) + 2.0**-9 * step * sizes[..., None]).all()
+    lib.close(h, x.astype(np.float64) + residual, ts.f32, 1)
+
+
 X = np.zeros((3, 9), np.float32)
 WRONG = {
     "not-an-array": lambda f: f(3, 9),
@@ -209,6 +229,9 @@ WRONG = {
     "wrong-dtype of a residual": lambda f: f(X, 9, residual=X.astype(np.float64)),
     "bad-argument": lambda f: f(X, 9, dropout=1.0),
     "bad-argument, eps": lambda f: f(X, 9, eps="small"),
+    "bad-argument, quantize": lambda f: f(X, 9, quantize=ts.bf16),
+    "bad-argument, block": lambda f: f(X, 9, quantize=ts.fp8_e4m3, quantize_block=2),
+    "bad-argument, only a block": lambda f: f(X, 9, quantize_block=3),
     "bad-argument, sizes": lambda f: f(X, "nine"),
 }
 

@@ -10,13 +10,33 @@ from tessera.ops.annotations import F32, F64, I64, Constant
 T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64)
 W = ts.dtype_var("W", ts.bf16, ts.f16, ts.f32, ts.f64)
 S = ts.dtype_var("S", ts.f32, ts.f64)
-M, N, P = ts.dims("M N P")
+Q = ts.dtype_var("Q", ts.fp8_e4m3, ts.fp8_e5m2)
+K, M, N, P = ts.dims("K M N P")
 
 
 @ts.function
 def kept(x: Any, row: Any, p: Any, seed: Any) -> Any:
     """Return a row after dropout; the counter of an element is its number in the whole array."""
     return ts.tile.dropout(x, p, seed, row * x.shape[0] + ts.tile.arange(x.shape[0], dtype=ts.i64))
+
+
+@ts.function
+def added(x: Any, m: Any, input_bias: Any, residual: Any, p: Any, seed: Any, drops: Any, acc: Any) -> Any:
+    """Return the row of `residual + dropout(x + input_bias)`."""
+    row = x[m, :].to(acc)
+    if input_bias is not None:
+        row = row + input_bias[:].to(acc)
+    if drops:
+        row = kept(row, m, p, seed)
+    return row if residual is None else row + residual[m, :].to(acc)
+
+
+@ts.function
+def weighted(row: Any, weight: Any, bias: Any, acc: Any) -> Any:
+    """Return a row times weights, plus a bias."""
+    if weight is not None:
+        row = row * weight[:].to(acc)
+    return row if bias is None else row + bias[:].to(acc)
 
 
 @ts.kernel
@@ -39,13 +59,7 @@ def forward(
 ):
     """Normalise the rows of `residual + dropout(x + input_bias)`."""
     for m in ts.tile.grid((M, 1)):
-        row = x[m, :].to(acc)
-        if input_bias is not None:
-            row = row + input_bias[:].to(acc)
-        if drops:
-            row = kept(row, m, p, seed)
-        if residual is not None:
-            row = row + residual[m, :].to(acc)
+        row = added(x, m, input_bias, residual, p, seed, drops, acc)
         if summed is not None:
             summed[m, :] = row
         if centred:
@@ -56,12 +70,41 @@ def forward(
         scale = ts.tile.rsqrt(ts.tile.sum(row * row) / N + eps.to(acc))
         if rstd is not None:
             rstd[m] = scale
-        row = row * scale
-        if weight is not None:
-            row = row * weight[:].to(acc)
-        if bias is not None:
-            row = row + bias[:].to(acc)
-        out[m, :] = row
+        out[m, :] = weighted(row * scale, weight, bias, acc)
+
+
+@ts.kernel
+def forward_quantised(
+    x: ts.Tensor[M, N, T],
+    input_bias: ts.Tensor[N, W] | None,
+    residual: ts.Tensor[M, N, T] | None,
+    weight: ts.Tensor[N, W] | None,
+    bias: ts.Tensor[N, W] | None,
+    out: ts.Tensor[M, N, Q],
+    scales: ts.Tensor[M, K, ts.f32],
+    summed: ts.Tensor[M, N, T] | None,
+    eps: F64,
+    p: F32,
+    seed: I64,
+    centred: Constant,
+    drops: Constant,
+    block: Constant,
+    largest: Constant,
+    acc: Constant,
+):
+    """The same, with results as 8-bit numbers times a scale: of each row, or of each `block` elements of it."""
+    for m in ts.tile.grid((M, 1)):
+        row = added(x, m, input_bias, residual, p, seed, drops, acc)
+        if summed is not None:
+            summed[m, :] = row
+        if centred:
+            row = row - ts.tile.sum(row) / N
+        row = weighted(row * ts.tile.rsqrt(ts.tile.sum(row * row) / N + eps.to(acc)), weight, bias, acc)
+        parts = row.reshape((N // block, block))
+        scale = (ts.tile.max(ts.tile.abs(parts), 1) / largest).to(ts.f32)
+        scale = ts.tile.where(scale == 0, 1.0, scale)
+        scales[m, :] = scale
+        out[m, :] = (parts / scale.to(acc)[:, None]).reshape((N,))
 
 
 @ts.function

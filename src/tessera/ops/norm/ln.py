@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tessera.numerics.dtypes import DType
 from tessera.ops.norm.row_norm import RowNorm
 from tessera.ops.refusals import checked, checked_methods
 
@@ -28,6 +29,8 @@ class Ln(RowNorm):
         input_bias: Any = None,
         dropout: float = 0.0,
         seed: int = 0,
+        quantize: DType | None = None,
+        quantize_block: int | None = None,
         out: Any = None,
     ) -> Any:
         """Return `(h - mean(h)) / sqrt(var(h) + eps) * weight + bias`, `h = residual + dropout(input + input_bias)`.
@@ -42,10 +45,15 @@ class Ln(RowNorm):
             input_bias: `normalized_shape`, or None; of the dtype of `weight`.
             dropout: probability with which elements of `input + input_bias` are left out.
             seed: of dropout; an element's fate depends on it and on the element's number alone.
+            quantize: `ts.fp8_e4m3` or `ts.fp8_e5m2`: the result is such numbers, and beside it the f32 scales
+                `(..., K)` that they are multiplied by, one of a row or of each `quantize_block` of its elements, so
+                that the largest becomes the dtype's. Without gradients.
+            quantize_block: elements that share a scale, which divide a row; None for whole rows.
             out: array for the result.
 
         Returns:
-            An array as `input`; with `residual` that and `h`. PyTorch tensors that need gradients have them.
+            An array as `input`, with `quantize` followed by the scales; with `residual` also `h`. PyTorch tensors
+            that need gradients have them.
 
         Raises:
             CallError: `not-an-array`, `wrong-shape`, `wrong-dtype`, `bad-argument`, or `out-needs-no-gradient`.
@@ -55,7 +63,20 @@ class Ln(RowNorm):
 
         Source: Ba, Kiros and Hinton, Layer Normalization, 2016; `torch.nn.functional.layer_norm`.
         """
-        return self.run(input, normalized_shape, weight, bias, eps, residual, input_bias, dropout, seed, out)
+        return self.run(
+            input,
+            normalized_shape,
+            weight,
+            bias,
+            eps,
+            residual,
+            input_bias,
+            dropout,
+            seed,
+            quantize,
+            quantize_block,
+            out,
+        )
 
     def backward(
         self,

@@ -13,7 +13,7 @@ from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType, bf16
 from tessera.ops import arrays, rows
 from tessera.ops.norm import kernels
-from tessera.ops.norm.steps import BACKWARD, FORWARD
+from tessera.ops.norm.steps import BACKWARD, FORWARD, LARGEST, QUANTISED
 from tessera.ops.steps import is_followed, present
 from tessera.target.artifact import Artifact
 
@@ -40,16 +40,23 @@ class RowNorm:
         input_bias: Any,
         dropout: float,
         seed: int,
+        quantize: DType | None,
+        block: int | None,
         out: Any,
     ) -> Any:
         """Compute a call; see the subclasses."""
         given = self._arguments(input, normalized_shape, weight, bias, eps, residual, input_bias, dropout, seed)
         shape, sizes = given[0], given[1]
         x, *others = given[2]
+        if quantize is not None or block is not None:
+            return self._quantised(
+                shape, shape[: len(shape) - len(sizes)], given[2], residual is not None, quantize, block, out
+            )
         keeps = is_followed((x, *others))
         goal = None
         if out is not None:
             rows.checked_out(out, shape, arrays.dtype_of(x))
+            FORWARD.check_followed((x, *others, out))
             goal = rows.out_rows(out, len(sizes))
         if goal is None:
             made, summed, *_ = FORWARD(x, *others, keeps)
@@ -62,6 +69,31 @@ class RowNorm:
             summed = results[1]
             FORWARD.into((goal, *results[1:]), x, *others, keeps)
         return out if residual is None else (out, summed.reshape(shape))
+
+    @staticmethod
+    def _quantised(
+        shape: tuple[Any, ...],
+        ahead: tuple[Any, ...],
+        call: tuple[Any, ...],
+        is_added: bool,
+        quantize: DType | None,
+        block: int | None,
+        out: Any,
+    ) -> Any:
+        """Compute a call whose result is 8-bit numbers and their scales."""
+        width = call[0].shape[1]
+        size = width if block is None else block
+        if quantize is None or quantize.name not in LARGEST or size < 0 or (size and width % size) or out is not None:
+            raise CallError(
+                f"quantize is {quantize}, quantize_block {block}, out {'given' if out is not None else 'None'}",
+                code="bad-argument",
+                location=caller_location(),
+                help=f"quantize is {' or '.join(LARGEST)}, quantize_block divides a row's {width} elements, no out",
+            )
+        QUANTISED.check_followed(call)
+        found, scales, summed = QUANTISED(*call, quantize.name, int(size))
+        results = (found.reshape(shape), scales.reshape((*ahead, scales.shape[1])))
+        return (*results, summed.reshape(shape)) if is_added else results
 
     def gradients(
         self,

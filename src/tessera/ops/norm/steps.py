@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tessera.numerics.dtypes import BY_NAME, f32
 from tessera.ops import arrays, rows
 from tessera.ops.norm import kernels
 from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present
@@ -147,4 +148,49 @@ FORWARD = Step(
     _results,
     _launch,
     Gradient(BACKWARD, _keep, _gradient_arguments, _gradients_of),
+)
+
+
+LARGEST = {"fp8_e4m3": 448.0, "fp8_e5m2": 57344.0}
+"""The largest numbers of 8-bit dtypes."""
+
+
+def _quantised_results(x: Any, *given: Any) -> Arguments:
+    input_bias, residual, _weight, _bias, _eps, p, _seed, _centred, kind, block = given
+    is_summed = residual is not None or input_bias is not None or p > 0
+    scales = (x.shape[0], x.shape[1] // block if block else 0)
+    return like(x, x.shape, BY_NAME[kind]), like(x, scales, f32), like(x, x.shape) if is_summed else missing(x)
+
+
+def _launch_quantised(results: Arguments, x: Any, *given: Any) -> None:
+    if 0 in x.shape:
+        return
+    input_bias, residual, weight, bias, eps, p, seed, centred, kind, block = given
+    out, scales, summed = results[0], results[1], present(results[2])
+    kernels.forward_quantised(
+        x,
+        input_bias,
+        residual,
+        weight,
+        bias,
+        out,
+        scales,
+        summed,
+        eps,
+        p,
+        seed,
+        centred,
+        drops=p > 0,
+        block=block,
+        largest=LARGEST[kind],
+        acc=rows.accumulator(arrays.dtype_of(x)),
+    )
+
+
+QUANTISED = Step(
+    "norm_rows_quantised",
+    "(Tensor x, Tensor? input_bias, Tensor? residual, Tensor? weight, Tensor? bias, float eps, float p, int seed, "
+    "bool centred, str kind, int block) -> (Tensor, Tensor, Tensor)",
+    _quantised_results,
+    _launch_quantised,
 )
