@@ -132,9 +132,8 @@ def test_mistakes(mistake):
     assert "test_dropout.py" in str(caught.value)
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
-def test_the_kernel_compiles_without_a_device(target):
-    assert lib.spills(dropout.compile(4096, ts.bf16, target=target)) == 0
+def test_the_kernel_compiles_without_a_device():
+    assert lib.spills(dropout.compile(4096, ts.bf16, target="sm_90a")) == 0
 
 
 def test_costs():

@@ -25,9 +25,20 @@ def test_shapes(name, library):
     assert function(np.array(3.0, np.float32), 0) == 3
 
 
-@each_scan
-@pytest.mark.parametrize("dtype", lib.FLOATS, ids=str)
-@pytest.mark.parametrize("dim", [0, 2])
+@pytest.mark.parametrize(
+    ("name", "dtype", "dim"),
+    [
+        ("cumsum", ts.f64, 0),
+        ("cumsum", ts.f32, 2),
+        ("cumsum", ts.bf16, 0),
+        ("cumsum", ts.f16, 2),
+        ("cumprod", ts.f64, 2),
+        ("cumprod", ts.f32, 0),
+        ("cumprod", ts.bf16, 2),
+        ("cumprod", ts.f16, 0),
+    ],
+    ids=str,
+)
 def test_dtypes_results_and_gradients(name, dtype, dim):
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(2)
@@ -98,7 +109,7 @@ def test_results_in_given_arrays_and_inputs_of_any_strides(name, library):
     function, exact = SCANS[name]
     x = lib.normal(np.random.default_rng(7), 2, 3, 10)
     base = lib.of_library(library, np.zeros((12, 24, 20), np.float32))
-    for dim in (0, 1, 2):
+    for dim in (0, 1, 2) if name == "cumsum" else (1,):
         for out in (base[:2, :3, :10], base[::6, ::8, ::2], base.swapaxes(0, 1)[:2, :3, :10]):
             assert function(lib.of_library(library, x), dim, out=out) is out
             lib.close(out, exact(x.astype(np.float64), dim), ts.f32, 8)
@@ -111,7 +122,7 @@ def test_results_in_given_arrays_and_inputs_of_any_strides(name, library):
 def test_training_with_pytorch(name):
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
-    for dim in (-1, 1):
+    for dim in (-1, 1) if name == "cumsum" else (1,):
         x = torch.randn(4, 6, 50, requires_grad=True)
         grad = torch.randn(x.shape)
         (SCANS[name][0](x, dim) * grad).sum().backward()
@@ -138,7 +149,7 @@ def theirs(name, x, dim):
 def test_extremes(name, library):
     function, exact = EXTREMES[name]
     rng = np.random.default_rng(8)
-    for shape, dim in (*SHAPES, ((2, 5000), 1), ((2, 300, 3), 1)):
+    for shape, dim in (*(SHAPES if name == "cummax" else SHAPES[:3]), ((2, 5000), 1), ((2, 300, 3), 1)):
         x = rng.integers(-99, 99, shape).astype(np.float32)  # with equal ones
         values, indices = function(lib.of_library(library, x), dim)
         wanted = theirs(name, x, dim)
@@ -152,7 +163,7 @@ def test_dtypes_and_extreme_values_of_extremes(name):
     rng = np.random.default_rng(9)
     x = rng.standard_normal((5, 40)) * 50
     x[0, 20], x[0, 30], x[1, 4], x[2], x[3, :5] = np.nan, np.nan, np.inf, np.inf, -np.inf
-    for dtype in (*lib.FLOATS, ts.i8, ts.i64):
+    for dtype in (ts.f64, ts.bf16, ts.f16, ts.i8) if name == "cummax" else (ts.f32, ts.bf16, ts.i64):
         given = (x if dtype.is_float else np.nan_to_num(x, posinf=9, neginf=9)).astype(dtype.numpy())
         for found, wanted in zip(EXTREMES[name][0](given, 1), theirs(name, given, 1), strict=True):
             assert np.array_equal(found, wanted.astype(found.dtype), equal_nan=dtype.is_float)
@@ -195,8 +206,9 @@ def test_operators_of_pytorch_are_sound():
 
     x = torch.randn(2, 5, 3, requires_grad=True)
     torch.library.opcheck(torch.ops.tessera.cumsum.default, (x, "f32"))
-    torch.library.opcheck(torch.ops.tessera.cumprod.default, (x, "f64"))
-    torch.library.opcheck(torch.ops.tessera.cumulative_extremes.default, (x, "max"))
+    quick = "test_schema", "test_faketensor"
+    torch.library.opcheck(torch.ops.tessera.cumprod.default, (x, "f64"), test_utils=quick)
+    torch.library.opcheck(torch.ops.tessera.cumulative_extremes.default, (x, "max"), test_utils=quick)
 
 
 X = np.zeros((3, 9), np.float32)
@@ -222,14 +234,14 @@ def test_mistakes(name, mistake):
     assert "test_running.py" in str(caught.value)
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "cpu"])
-def test_kernels_compile_without_a_device(target):
+def test_kernels_compile_without_a_device():
     for made in (
-        op.cumsum.compile((1024, 4096), 1, ts.bf16, target=target),
-        op.cumprod.compile((64, 512, 640), 1, target=target),
-        op.cummax.compile((1024, 4096), 1, target=target),
+        op.cumsum.compile((1024, 4096), 1, ts.bf16, target="sm_80"),
+        op.cumprod.compile((64, 512, 640), 1, target="sm_90a"),
+        op.cummax.compile((1024, 4096), 1, target="sm_90a"),
     ):
-        assert target == "cpu" or lib.spills(made) == 0
+        assert lib.spills(made) == 0
+    assert op.cumsum.compile((1024, 4096), 1, ts.bf16, target="cpu").reflection
 
 
 def test_costs():

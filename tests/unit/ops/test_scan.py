@@ -28,7 +28,7 @@ def gates(rng, *shape, dtype=ts.f32):
 
 
 @pytest.mark.parametrize("library", lib.LIBRARIES)
-@pytest.mark.parametrize("shape", [(2, 5, 3), (1, 200, 33), (3, 64, 16), (0, 3, 4), (2, 0, 4), (2, 3, 0)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 5, 3), (1, 200, 33), (3, 64, 33), (0, 3, 4), (2, 0, 4), (2, 3, 0)], ids=str)
 def test_shapes(library, shape):
     rng = np.random.default_rng(1)
     a, x = gates(rng, *shape), lib.normal(rng, *shape)
@@ -41,7 +41,7 @@ def test_shapes(library, shape):
 @pytest.mark.parametrize("dtype", lib.FLOATS, ids=str)
 def test_dtypes_results_and_gradients(dtype):
     rng = np.random.default_rng(2)
-    a, x, grad = gates(rng, 2, 150, 20, dtype=dtype), *(lib.normal(rng, 2, 150, 20, dtype=dtype) for _ in range(2))
+    a, x, grad = gates(rng, 2, 150, 33, dtype=dtype), *(lib.normal(rng, 2, 150, 33, dtype=dtype) for _ in range(2))
     h = scan(a, x)
     lib.close(h, exact(a, x), dtype, 4)
     found = scan.backward(grad, a, x, h)
@@ -63,10 +63,10 @@ def test_gradients_are_finite_differences():
 
 
 def test_any_strides_and_results_in_given_arrays():
-    base = np.random.default_rng(4).uniform(-1, 1, (6, 10, 8)).astype(np.float32)
-    for x in (base.T, base[:, ::-2, ::3], np.broadcast_to(base[0], (6, 10, 8))):
+    base = np.random.default_rng(4).uniform(-1, 1, (8, 10, 8)).astype(np.float32)
+    for x in (base.T, base[:, ::-2, ::3], np.broadcast_to(base[0], (8, 10, 8))):
         lib.close(scan(x, x), exact(x, x), ts.f32, 8)
-    out = np.zeros((6, 20, 8), np.float32)[:, ::2]
+    out = np.zeros((8, 20, 8), np.float32)[:, ::2]
     assert scan(base, base, out=out) is out
     lib.close(out, exact(base, base), ts.f32, 8)
 
@@ -114,8 +114,7 @@ def test_mistakes(mistake):
     assert "test_scan.py" in str(caught.value)
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize(("gradient", "target"), [(False, "sm_90a"), (True, "sm_80")])
 def test_kernels_compile_without_a_device(target, gradient):
     assert lib.spills(scan.compile(2048, ts.bf16, gradient=gradient, target=target)) == 0
 

@@ -40,9 +40,16 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("name", [*FORMS, "logsumexp"])
 @pytest.mark.parametrize("library", lib.LIBRARIES)
-@pytest.mark.parametrize(("shape", "dim"), SHAPES, ids=str)
+@pytest.mark.parametrize(
+    ("name", "shape", "dim"),
+    [
+        *(("softmax", *one) for one in SHAPES),
+        *(("log_softmax", *one) for one in SHAPES[:2]),
+        *(("logsumexp", *one) for one in SHAPES),
+    ],
+    ids=str,
+)
 def test_shapes(name, library, shape, dim):
     x = lib.normal(np.random.default_rng(1), *shape, scale=3.0)
     got = getattr(op, name)(lib.of_library(library, x), dim)
@@ -57,9 +64,22 @@ def test_a_number_alone():
     assert op.logsumexp(np.array(3.0, np.float32), 0) == 3
 
 
-@pytest.mark.parametrize("name", [*FORMS, "logsumexp"])
-@pytest.mark.parametrize("dtype", lib.FLOATS, ids=str)
-@pytest.mark.parametrize("dim", [0, 2])
+@pytest.mark.parametrize(
+    ("name", "dtype", "dim"),
+    [
+        ("softmax", ts.f64, 0),
+        ("softmax", ts.f32, 2),
+        ("softmax", ts.bf16, 2),
+        ("softmax", ts.f16, 0),
+        ("log_softmax", ts.f32, 0),
+        ("log_softmax", ts.bf16, 0),
+        ("log_softmax", ts.f16, 2),
+        ("logsumexp", ts.f64, 2),
+        ("logsumexp", ts.bf16, 2),
+        ("logsumexp", ts.f16, 0),
+    ],
+    ids=str,
+)
 def test_dtypes_results_and_gradients(name, dtype, dim):
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(2)
@@ -76,8 +96,7 @@ def test_dtypes_results_and_gradients(name, dtype, dim):
     lib.close(found, x2.grad.numpy(), dtype, 8)
 
 
-@each_form
-@pytest.mark.parametrize("dim", [-1, 0])
+@pytest.mark.parametrize(("name", "dim"), [("softmax", -1), ("log_softmax", 0)])
 def test_wide_and_narrow_dtypes_of_results(name, dim):
     x = lib.normal(np.random.default_rng(3), 6, 40, dtype=ts.bf16)
     for dtype in (ts.f32, ts.f64):
@@ -125,8 +144,9 @@ def test_gradients_of_logsumexp_are_finite_differences():
         assert np.allclose(found, slopes["input"], atol=1e-7, rtol=1e-6), dim
 
 
-@pytest.mark.parametrize("name", [*FORMS, "logsumexp"])
-@pytest.mark.parametrize("width", [1000, 40000])
+@pytest.mark.parametrize(
+    ("name", "width"), [("softmax", 1000), ("softmax", 40000), ("log_softmax", 40000), ("logsumexp", 40000)]
+)
 def test_rows_that_no_program_holds(name, width):
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(6)
@@ -140,8 +160,7 @@ def test_rows_that_no_program_holds(name, width):
     lib.close(found, x2.grad.numpy(), ts.f32, 64)
 
 
-@each_form
-@pytest.mark.parametrize("width", [9, 17000])
+@pytest.mark.parametrize(("name", "width"), [("softmax", 9), ("softmax", 17000), ("log_softmax", 9)])
 def test_masks(name, width):
     rng = np.random.default_rng(7)
     x = lib.normal(rng, 2, 3, 4, width)
@@ -156,8 +175,17 @@ def test_masks(name, width):
     lib.close(FORMS[name](x, scale=0.25, mask=added), exact(name, 0.25 * x.astype(np.float64) + added), ts.f32, 16)
 
 
-@each_form
-@pytest.mark.parametrize(("queries", "keys"), [(4, 4), (3, 7), (7, 3), (2, 17000)])
+@pytest.mark.parametrize(
+    ("name", "queries", "keys"),
+    [
+        ("softmax", 4, 4),
+        ("softmax", 3, 7),
+        ("softmax", 7, 3),
+        ("softmax", 2, 17000),
+        ("log_softmax", 7, 3),
+        ("log_softmax", 2, 17000),
+    ],
+)
 def test_causal(name, queries, keys):
     x = lib.normal(np.random.default_rng(8), 2, queries, keys)
     sees = np.arange(keys) <= np.arange(queries)[:, None] + keys - queries
@@ -179,9 +207,11 @@ def test_extreme_values(name, shape):
     lib.close(getattr(op, name)(x, 1), want, ts.f32, 16)
 
 
-@pytest.mark.parametrize("name", [*FORMS, "logsumexp"])
 @pytest.mark.parametrize("library", lib.LIBRARIES)
-@pytest.mark.parametrize("dim", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("name", "dim"),
+    [("softmax", 0), ("softmax", 1), ("softmax", 2), ("log_softmax", 1), ("logsumexp", 0), ("logsumexp", 2)],
+)
 def test_results_in_given_arrays(name, library, dim):
     x = lib.normal(np.random.default_rng(10), 2, 3, 10)
     want = exact(name, x, dim)
@@ -199,7 +229,7 @@ def test_results_in_given_arrays(name, library, dim):
         lib.close(goal, want, ts.f32, 8)
 
 
-@pytest.mark.parametrize("name", [*FORMS, "logsumexp"])
+@pytest.mark.parametrize("name", ["softmax", "logsumexp"])
 def test_inputs_of_any_strides(name):
     base = np.random.default_rng(11).standard_normal((6, 8, 10)).astype(np.float32)
     flat = np.broadcast_to(base[0], (4, 8, 10))
@@ -217,12 +247,12 @@ def test_logsumexp_over_several_dimensions():
         assert kept.shape == tuple(size if at in rest else 1 for at, size in enumerate(x.shape))
 
 
-@pytest.mark.parametrize("name", [*FORMS, "logsumexp"])
-def test_training_with_pytorch(name):
+@pytest.mark.parametrize(("name", "dims"), [("softmax", (-1, 1)), ("log_softmax", (1,)), ("logsumexp", (-1,))])
+def test_training_with_pytorch(name, dims):
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
-    for dim in (-1, 1):
-        x = torch.randn(4, 6, 50, requires_grad=True)
+    for dim in dims:
+        x = torch.randn(4, 6, 33, requires_grad=True)
         y = getattr(op, name)(x, dim)
         grad = torch.randn(y.shape)
         (y * grad).sum().backward()
@@ -244,7 +274,7 @@ def test_operators_of_pytorch_are_sound():
     mask = torch.rand(6, 33) < 0.5
     operators = torch.ops.tessera
     torch.library.opcheck(operators.softmax.default, (x, mask, 0.5, 6, "softmax", "f32"))
-    torch.library.opcheck(operators.logsumexp.default, (block,))
+    torch.library.opcheck(operators.logsumexp.default, (block,), test_utils=("test_schema", "test_faketensor"))
 
 
 @pytest.mark.slow
@@ -298,16 +328,17 @@ def test_masks_have_no_gradients():
         op.softmax(torch.zeros(3, 9), mask=torch.zeros(9, requires_grad=True))
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "cpu"])
-def test_kernels_compile_without_a_device(target):
-    for made in (
-        op.softmax.compile((1024, 16384), dtype=ts.f32, mask=ts.bool_, causal=True, target=target),
-        op.log_softmax.compile((64, 128256), mask=ts.f32, target=target),
-        op.softmax.compile((8, 512, 640), 1, target=target),
-        op.logsumexp.compile((1024, 4096), target=target),
+def test_kernels_compile_without_a_device():
+    for made, target in (
+        (op.softmax.compile((1024, 16384), dtype=ts.f32, mask=ts.bool_, causal=True, target="sm_90a"), "sm_90a"),
+        (op.log_softmax.compile((64, 128256), mask=ts.f32, target="sm_90a"), "sm_90a"),
+        (op.softmax.compile((8, 512, 640), 1, target="sm_90a"), "sm_90a"),
+        (op.logsumexp.compile((1024, 4096), target="sm_90a"), "sm_90a"),
+        (op.softmax.compile((1024, 4096), target="sm_80"), "sm_80"),
     ):
-        assert target == "cpu" or made.reflection["target"].startswith(target)
-        assert target == "cpu" or lib.spills(made) == 0
+        assert made.reflection["target"].startswith(target)
+        assert lib.spills(made) == 0
+    assert op.softmax.compile((1024, 4096), target="cpu").reflection
 
 
 def test_costs():
