@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tessera.ops.linalg import matmul, specialize
     from tessera.ops.lookup import embedding
     from tessera.ops.loss import mse
+    from tessera.ops.ordering import sort, topk
     from tessera.ops.random import dropout
     from tessera.ops.running import cummax, cummin, cumprod, cumsum
     from tessera.ops.sequence import conv1d, scan
@@ -33,6 +34,8 @@ OPS = {
     "scan": "sequence",
     "softmax": "softmaxes",
     "specialize": "linalg",
+    "sort": "ordering",
+    "topk": "ordering",
 }
 """Ops that are asked for by name, without a family, and the modules they are in: one of an op's name would hide it."""
 
@@ -62,6 +65,8 @@ __all__ = [
     "scan",
     "softmax",
     "specialize",
+    "sort",
+    "topk",
 ]
 
 
