@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tessera.ops import activation, attn, epilogue, linalg, loss, norm, optim, reduce
     from tessera.ops.linalg import matmul, specialize
+    from tessera.ops.counting import bincount, histogram, unique_consecutive
     from tessera.ops.lookup import embedding
     from tessera.ops.loss import mse
     from tessera.ops.ordering import sort, topk
@@ -20,6 +21,7 @@ FAMILIES = ("activation", "attn", "epilogue", "linalg", "loss", "norm", "optim",
 """Modules of ops, one a family."""
 
 OPS = {
+    "bincount": "counting",
     "conv1d": "sequence",
     "cummax": "running",
     "cummin": "running",
@@ -27,6 +29,7 @@ OPS = {
     "cumsum": "running",
     "dropout": "random",
     "embedding": "lookup",
+    "histogram": "counting",
     "log_softmax": "softmaxes",
     "logsumexp": "softmaxes",
     "matmul": "linalg",
@@ -36,6 +39,7 @@ OPS = {
     "specialize": "linalg",
     "sort": "ordering",
     "topk": "ordering",
+    "unique_consecutive": "counting",
 }
 """Ops that are asked for by name, without a family, and the modules they are in: one of an op's name would hide it."""
 
@@ -45,6 +49,7 @@ MODULES = tuple(sorted({*FAMILIES, *OPS.values()}))
 __all__ = [
     "activation",
     "attn",
+    "bincount",
     "conv1d",
     "cummax",
     "cummin",
@@ -53,6 +58,7 @@ __all__ = [
     "dropout",
     "embedding",
     "epilogue",
+    "histogram",
     "linalg",
     "log_softmax",
     "logsumexp",
@@ -67,6 +73,7 @@ __all__ = [
     "specialize",
     "sort",
     "topk",
+    "unique_consecutive",
 ]
 
 

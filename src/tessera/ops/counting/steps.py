@@ -1,0 +1,90 @@
+"""The steps behind ops that count: results and kernels. None of them has a gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tessera.numerics.dtypes import i64, u8
+from tessera.ops import arrays, rows
+from tessera.ops.counting import kernels
+from tessera.ops.running.steps import CUMSUM
+from tessera.ops.steps import Arguments, Step, like
+
+
+def plain(array: Any) -> Any:
+    """Return an array that PyTorch asks no gradients of."""
+    return array.detach() if arrays.is_torch(array) else array
+
+
+def _count_results(x: Any, count: Any) -> Arguments:
+    return (like(x, (count,), i64),)
+
+
+def _launch_count(results: Arguments, x: Any, count: int) -> None:
+    arrays.zero(results[0])
+    if 0 not in x.shape and int(count):
+        kernels.numbers(x, results[0])
+
+
+COUNT = Step("bincount", "(Tensor x, SymInt count) -> Tensor", _count_results, _launch_count)
+
+
+def _wide_results(x: Any) -> Arguments:
+    return (like(x, x.shape, i64),)
+
+
+def _launch_wide(results: Arguments, x: Any) -> None:
+    if 0 not in x.shape:
+        kernels.convert(x, results[0])
+
+
+WIDE = Step("wide_integers", "(Tensor x) -> Tensor", _wide_results, _launch_wide)
+"""Integers as i64."""
+
+
+def _range_results(x: Any, bins: Any, low: float, high: float) -> Arguments:
+    return (like(x, (bins,)),)
+
+
+def _launch_ranges(results: Arguments, x: Any, bins: int, low: float, high: float) -> None:
+    counts = like(x, (bins,), i64)
+    arrays.zero(counts)
+    if 0 not in x.shape:
+        kernels.ranges(x, counts, low, high, acc=rows.accumulator(arrays.dtype_of(x)))
+    kernels.convert(counts, results[0])
+
+
+RANGES = Step("histogram", "(Tensor x, SymInt bins, float low, float high) -> Tensor", _range_results, _launch_ranges)
+
+
+def _place_results(x: Any) -> Arguments:
+    return (like(x, (1, x.shape[0]), i64),)
+
+
+def _launch_places(results: Arguments, x: Any) -> None:
+    if 0 in x.shape:
+        return
+    flags = like(x, (1, x.shape[0]), u8)
+    kernels.starts(x, flags)
+    CUMSUM.launch(results, flags, "i64")
+
+
+PLACES = Step("run_places", "(Tensor x) -> Tensor", _place_results, _launch_places)
+"""In which run of equal elements each element is; the first is run 1."""
+
+
+def _run_results(x: Any, places: Any, count: Any) -> Arguments:
+    return like(x, (count,)), like(x, x.shape, i64), like(x, (count,), i64)
+
+
+def _launch_runs(results: Arguments, x: Any, places: Any, count: int) -> None:
+    if 0 in x.shape:
+        return
+    values, inverse, counts = results
+    first = like(x, (count,), i64)
+    kernels.pick(x, places, values, first, inverse)
+    kernels.lengths(inverse, first, counts)
+
+
+RUNS = Step("runs", "(Tensor x, Tensor places, SymInt count) -> (Tensor, Tensor, Tensor)", _run_results, _launch_runs)
+"""Of each run its element and its length, and of each element the number of its run."""
