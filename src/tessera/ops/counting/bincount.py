@@ -50,8 +50,6 @@ class Bincount:
         count = _size(input, weights, index(minlength))
         if weights is None:
             return COUNT(input, count)[0]
-        if count == 0 or arrays.shape_of(input, "input")[0] == 0:
-            return ROW_SUMS(plain(weights).reshape(-1, 1), input, count, -1)[0].reshape(-1)
         wide = input if arrays.dtype_of(input).name in ("i32", "i64") else WIDE(input)[0]
         return ROW_SUMS(plain(weights).reshape(-1, 1), wide, count, -1)[0].reshape(-1)
 
@@ -111,7 +109,10 @@ def _size(input: Any, weights: Any, least: int) -> int:
         return least
     if dtype.kind == "int" and int(arrays.host(reduce.min(input))) < 0:
         raise _wrong("bad-argument", "argument 'input' has numbers below 0", "only those from 0 on are counted")
-    return max(least, int(arrays.host(reduce.max(input))) + 1)
+    count = max(least, int(arrays.host(reduce.max(input))) + 1)
+    if weights is not None and count >= 2**31:
+        raise _wrong("bad-argument", f"the result has {count} elements", "sums of weights have fewer than 2**31")
+    return count
 
 
 def _wrong(code: str, message: str, hint: str) -> CallError:

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tessera.driver.compile import compile as compiled
+from tessera.driver.compile import target_record
 from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType, f32
 from tessera.ops import arrays, axes, rows
-from tessera.ops.ordering.steps import BACKWARD, LAST, MOST, ORDER, constants, kernel_of
+from tessera.ops.ordering.steps import BACKWARD, LAST, MOST, ORDER, check_length, constants, kernel_of
 from tessera.ops.reduce.base import checked_gradient, number_dtype
 from tessera.ops.refusals import checked, checked_methods
 from tessera.target.artifact import Artifact
@@ -52,8 +53,10 @@ class Ordering:
     ) -> Artifact:
         """Return the forward kernel for contiguous arrays of a shape."""
         found = axes.extents(shape, axes.chosen(index(dim), len(shape)))
+        is_gpu = target_record(target).simt
+        check_length(found[1], MOST // 2 if is_gpu else MOST)
         sizes = dict(zip("ANB", found, strict=True)) if found[2] != 1 else {"A": found[0], "N": found[1]}
-        given = constants(tuple(sizes.values()), dtype, kind, count)
+        given = constants(tuple(sizes.values()), dtype, kind, count, is_gpu)
         kernel = kernel_of(tuple(sizes.values()))
         sizes |= {"K": found[1] if count is None else count}
         return compiled(kernel, target, dump, sizes, T=dtype, **given)
@@ -69,7 +72,7 @@ class Sort(Ordering):
 
         Args:
             input: f64, f32, bf16, f16 or integers.
-            dim: the dimension, counted from the end when negative; of at most 65536 elements.
+            dim: the dimension, counted from the end when negative; of at most 65536 elements, 32768 on GPUs.
             descending: the largest first.
             stable: taken for PyTorch's sake: equal elements always keep their order.
 
@@ -155,7 +158,7 @@ class Topk(Ordering):
         Args:
             input: f64, f32, bf16, f16 or integers.
             k: how many, from 0 to the size of the dimension.
-            dim: the dimension, counted from the end when negative; of at most 65536 elements.
+            dim: the dimension, counted from the end when negative; of at most 65536 elements, 32768 on GPUs.
             largest: False for the smallest.
             sorted: taken for PyTorch's sake: they always come in order.
 
@@ -262,13 +265,7 @@ def _folded(input: Any, dim: int, count: int | None) -> tuple[tuple[Any, ...], t
             location=caller_location(),
             help="it is from 0 to the size of the dimension",
         )
-    if x.shape[1] > MOST:
-        raise CallError(
-            f"a row has {x.shape[1]} elements",
-            code="too-long",
-            location=caller_location(),
-            help=f"it takes up to {MOST} along the dimension",
-        )
+    check_length(x.shape[1])
     return shape, dims, x
 
 
