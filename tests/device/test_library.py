@@ -171,6 +171,22 @@ def test_ops(torch, name, kind):
     agree(torch, ours, theirs, inputs, 64 if kind == "float32" else 8)  # f32 sums of thousands
 
 
+def test_orders_and_counts(torch):
+    x = torch.randint(-50, 50, (7, 3000), device="cuda").float()
+    values, places = op.sort(x, 1)
+    want = torch.sort(x, dim=1, stable=True)
+    assert torch.equal(values, want.values)
+    assert torch.equal(places, want.indices)
+    given = x + torch.rand_like(x)
+    best, places = op.topk(given, 20, 1)
+    assert torch.equal(best, torch.topk(given, 20, 1).values)
+    assert torch.equal(best, torch.gather(given, 1, places))
+    whole = (x[0] + 50).long()
+    assert torch.equal(op.bincount(whole), torch.bincount(whole))
+    assert torch.equal(op.histogram(x, 25, -50, 50), torch.histc(x, 25, -50, 50))
+    assert torch.equal(op.unique_consecutive(whole.sort().values), torch.unique(whole))
+
+
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_rope(torch, interleaved):
     q, k = (torch.randn(2, heads, 77, 64, device="cuda").bfloat16() for heads in (4, 2))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tessera.ops import activation, attn, epilogue, linalg, loss, norm, optim, reduce
-    from tessera.ops.linalg import matmul, specialize
     from tessera.ops.counting import bincount, histogram, unique_consecutive
+    from tessera.ops.linalg import matmul, specialize
     from tessera.ops.lookup import embedding
     from tessera.ops.loss import mse
     from tessera.ops.ordering import sort, topk
@@ -36,8 +36,8 @@ OPS = {
     "mse": "loss",
     "scan": "sequence",
     "softmax": "softmaxes",
-    "specialize": "linalg",
     "sort": "ordering",
+    "specialize": "linalg",
     "topk": "ordering",
     "unique_consecutive": "counting",
 }
@@ -70,8 +70,8 @@ __all__ = [
     "reduce",
     "scan",
     "softmax",
-    "specialize",
     "sort",
+    "specialize",
     "topk",
     "unique_consecutive",
 ]

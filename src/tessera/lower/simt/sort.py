@@ -32,8 +32,9 @@ from tessera.numerics.functions import identity_of
 UNROLLED = 1024
 """Most registers times steps of a network that is written without loops: their counters cost more than its code."""
 FULL = 128
-"""Elements of a thread whose registers hold no more: loops would spill them at every turn (rows of 65 536 f32 took 1.4
-times as long on an H200), and so the network is written without, which takes half a minute to compile."""
+"""Elements of 32 bits of a thread whose registers hold no more: loops would spill them at every turn (65 536 f32 took
+1.4 times as long on an H200), so the network is written without, which takes half a minute to compile. Wider ones would
+take ten times that."""
 
 infers(SortOp)(follow)
 
@@ -55,7 +56,8 @@ def _sort(context: SimtContext, op: SortOp) -> None:
     bits = sum(run.count for run in runs)
     steps = bits if op.merge is not None else bits * (bits + 1) // 2
     held = layout.registers * len(values)
-    network = _Network(context, layout, runs, descending, held * steps > UNROLLED and layout.registers < FULL)
+    is_full = layout.registers >= FULL and len(values) == 1 and dtype_of(element_of(op.sources[0].type)).bytes <= 4
+    network = _Network(context, layout, runs, descending, held * steps > UNROLLED and not is_full)
     values = network.steps_below(values, len(runs)) if op.merge is not None else network.sort(values)
     for output, value in zip(op.outputs, values, strict=True):
         context.define(output, context.convert(value, context.layout_of(output)))
