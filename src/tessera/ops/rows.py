@@ -18,8 +18,8 @@ from tessera.ops import arrays
 FLOATS = ("f64", "f32", "bf16", "f16")
 _ELEMENTS_A_UNIT = 16384
 _MOST_A_UNIT = 4
-"""Programs of a multiprocessor that share out a sum over rows: as many as have rows of so many elements together
-(`benchmarks/library.py`: more programs hide more of each other's waits, and write more sums)."""
+"""Programs of a multiprocessor that share out a sum over rows: as many as have rows of so many elements together. More
+hide more of each other's waits, and write more sums."""
 _PROGRAMS_OF_CPUS = 64
 """Fixed, so that results do not depend on the number of threads."""
 _LEAST_ELEMENTS = 4096
