@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from threading import RLock
 from typing import Any
 
 from tessera.ops.steps import Arguments, Step, as_tuple
@@ -12,16 +13,19 @@ NAMESPACE = "tessera"
 _SAVED = object()
 """Stands for a tensor among what is kept: PyTorch keeps it."""
 
-
 _OPERATORS: dict[str, Any] = {}
 _LIBRARIES: list[Any] = []
+_REGISTERING = RLock()
 
 
 def operator_of(step: Step) -> Any:
     """Return a step as an operator of PyTorch, `torch.ops.tessera.<name>`; it is registered the first time."""
     found = _OPERATORS.get(step.name)
     if found is None:
-        found = _OPERATORS[step.name] = _registered(step)
+        with _REGISTERING:  # another thread may have done it, and a step registers that of its gradient
+            found = _OPERATORS.get(step.name)
+            if found is None:
+                found = _OPERATORS[step.name] = _registered(step)
     return found
 
 

@@ -6,6 +6,8 @@ import ctypes
 import struct
 import weakref
 from collections.abc import Sequence
+from math import prod
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -137,6 +139,33 @@ class DeviceArray:
     def nbytes(self) -> int:
         """Bytes of all elements."""
         return self.size * self.dtype.bytes
+
+    def reshape(self, *shape: int | Sequence[int]) -> DeviceArray:
+        """Return the same elements in other dimensions, without a copy.
+
+        Args:
+            shape: the sizes, one of which may be -1: what the others leave.
+
+        Raises:
+            CallError: `not-contiguous`, or `wrong-shape` where the sizes do not hold as many elements.
+        """
+        self._must_be_contiguous()
+        sizes = [index(size) for one in shape for size in (one if isinstance(one, Sequence) else (one,))]
+        known = prod(size for size in sizes if size != -1)
+        if sizes.count(-1) == 1 and known > 0 and self.size % known == 0:
+            sizes[sizes.index(-1)] = self.size // known
+        if any(size < 0 for size in sizes) or prod(sizes) != self.size:
+            raise CallError(
+                f"an array of shape {self.shape} has no shape {tuple(sizes)}",
+                code="wrong-shape",
+                help=f"it has {self.size} elements",
+            )
+        array = DeviceArray.__new__(DeviceArray)
+        wanted = tuple(sizes)
+        array.view = ArrayView(wanted, row_major(wanted), self.dtype, self.device, readonly=self.view.readonly)
+        array._memory, array.pointer = self._memory, self.pointer  # the memory knows the streams of both
+        array._describe()
+        return array
 
     def used_on(self, stream: int) -> None:
         """Tell the array that work using it was or will be queued on a stream of another library."""

@@ -657,6 +657,23 @@ def test_the_description_of_a_device_array(gpu):
     assert DeviceArray((0,), ts.f32, Device("cuda", 0), stream=5).description is None
 
 
+def test_device_arrays_take_other_dimensions(gpu):
+    x = array([4, 6], ts.f32, 0x7F0000000040)
+    for given, shape in (((8, -1), (8, 3)), (((2, 12),), (2, 12)), ((-1,), (24,)), (([1, 4, 6],), (1, 4, 6))):
+        y = x.reshape(*given)
+        assert (y.shape, y.strides, y.dtype, y.pointer) == (shape, row_major(shape), ts.f32, x.pointer)
+        assert struct.unpack("<QiiiBBHQQQ", y.description)[3] == len(shape)
+    y.used_on(0x55)
+    assert 0x55 in x._memory.users  # so that freeing `x` waits for it
+    empty = array([0, 6], ts.f32).reshape(3, 0)
+    assert empty.shape == (3, 0)
+    for wrong in ((5, -1), (4, 5), (-1, -1), (-2, -12)):
+        with pytest.raises(CallError, match="wrong-shape"):
+            x.reshape(*wrong)
+    with pytest.raises(CallError, match="not-contiguous"):
+        array([4, 6], ts.f32, strides=(8, 1)).reshape(24)
+
+
 def test_launches_that_overlap_say_so_to_the_driver(gpu):
     x = array([64], ts.f32)
     (launch,) = both(gpu, scalars, x, 1.0, 1.0, 1.0, 1.0, 1, 1, 1, 1, True)
