@@ -136,15 +136,21 @@ def _numpy_maker(shape: tuple[int, ...], kind: Any) -> Maker:
 
 
 def _torch_maker(shape: tuple[int, ...], kind: Any) -> Maker:
-    def make(tensor: Any) -> Any:
-        try:
-            return tensor.new_empty(shape, dtype=kind)
-        except RuntimeError as error:
-            if not _says(error, "out of memory", "not enough memory", "can't allocate memory", "overflow"):
-                raise  # on a GPU, of a kernel before
-            raise out_of_memory(shape) from error
+    return lambda tensor: unset_tensor(tensor, shape, kind)
 
-    return make
+
+def unset_tensor(tensor: Any, shape: tuple[Any, ...], kind: Any) -> Any:
+    """Return an unset tensor beside another one.
+
+    Raises:
+        ResourceError: `out-of-memory`.
+    """
+    try:
+        return tensor.new_empty(shape, dtype=kind)
+    except RuntimeError as error:
+        if not _says(error, "out of memory", "not enough memory", "can't allocate memory", "overflow"):
+            raise  # on a GPU, of a kernel before
+        raise out_of_memory(shape) from error
 
 
 def _says(error: Exception, *words: str) -> bool:

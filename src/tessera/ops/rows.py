@@ -14,6 +14,7 @@ from tessera.driver.variants import destination_of
 from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType, f32, f64
 from tessera.ops import arrays
+from tessera.ops.steps import check_no_gradient, check_not_traced
 
 FLOATS = ("f64", "f32", "bf16", "f16")
 _ELEMENTS_A_UNIT = 16384
@@ -120,7 +121,9 @@ def check_vectors(vectors: Mapping[str, Any], sizes: Sequence[int]) -> None:
 
 def matrix(array: Any, rows: Any, width: Any) -> Any:
     """Return an array as rows of a width, copied where no strides give them; None stays None."""
-    return array if array is None or len(array.shape) == 2 else array.reshape(rows, width)
+    if array is None or (len(array.shape) == 2 and array.shape[1] == width):
+        return array
+    return array.reshape(rows, width)
 
 
 def contiguous(array: Any) -> Any:
@@ -135,12 +138,20 @@ def vector(array: Any) -> Any:
     return array if array is None or len(array.shape) == 1 else array.reshape(-1)
 
 
-def checked_out(out: Any, shape: Sequence[Any], dtype: DType) -> None:
+def checked_out(out: Any, shape: Sequence[Any], dtype: DType, *inputs: Any) -> None:
     """Check an array for a result.
 
+    Args:
+        out: the array.
+        shape: shape of the result.
+        dtype: dtype of the result.
+        inputs: what PyTorch must not ask gradients of.
+
     Raises:
-        CallError: `not-an-array`, `wrong-shape` or `wrong-dtype`.
+        CallError: `not-an-array`, `wrong-shape`, `wrong-dtype` or `out-needs-no-gradient`.
     """
+    check_no_gradient((*inputs, out))
+    check_not_traced()
     same_shape(out, "out", shape)
     if arrays.dtype_of(out, "out") != dtype:
         raise CallError(
@@ -148,6 +159,59 @@ def checked_out(out: Any, shape: Sequence[Any], dtype: DType) -> None:
             code="wrong-dtype",
             location=caller_location(),
         )
+    for array in inputs:
+        if array is not None:
+            _check_place(out, array)
+
+
+def _check_place(out: Any, array: Any) -> None:
+    """Check that a result which begins where an input does has its elements at the same places.
+
+    Raises:
+        CallError: `overlapping-arguments`.
+    """
+    if not 0 < prod(arrays.shape_of(out, "out")) or arrays.start(out, "out") != arrays.start(array, "an input"):
+        return
+    one, other = arrays.view(out, "out"), arrays.view(array, "an input")
+    if (one.shape, one.strides) != (other.shape, other.strides):
+        raise CallError(
+            "out lies over an input, in another order",
+            code="overlapping-arguments",
+            location=caller_location(),
+            help="give another array, or leave `out` away",
+        )
+
+
+def check_two(first: Any, second: Any) -> None:
+    """Check that two results do not lie at one place.
+
+    Raises:
+        CallError: `overlapping-arguments`.
+    """
+    if first is not None and second is not None and 0 not in arrays.shape_of(first, "out"):
+        if arrays.start(first, "out") == arrays.start(second, "out"):
+            raise CallError(
+                "both results are one array",
+                code="overlapping-arguments",
+                location=caller_location(),
+                help="give two arrays",
+            )
+
+
+def apart(out: Any, **inputs: Any) -> None:
+    """Check that a result does not lie where an input does, whose elements are read after others are written.
+
+    Raises:
+        CallError: `bad-argument`.
+    """
+    for name, array in inputs.items():
+        if arrays.start(out, "out") == arrays.start(array, name) and 0 not in arrays.shape_of(out, "out"):
+            raise CallError(
+                f"out is {name}",
+                code="bad-argument",
+                location=caller_location(),
+                help="give another array, or leave `out` away",
+            )
 
 
 def out_rows(out: Any, trailing_dims: int) -> Any:

@@ -59,6 +59,7 @@ class Step:
 
     def __call__(self, *arguments: Any) -> Arguments:
         """Return new results; PyTorch follows the call where it asks for gradients or traces."""
+        _check_no_tangents(arguments)
         if is_followed(arguments):
             from tessera.ops.torch_steps import operator_of
 
@@ -77,28 +78,87 @@ class Step:
         Raises:
             CallError: `out-needs-no-gradient` where PyTorch asks for gradients.
         """
-        self.check_followed((*arguments, *results))
+        check_no_gradient((*arguments, *results))
         self.launch(results, *arguments)
+        written(*results)
 
-    @staticmethod
-    def check_followed(arguments: Arguments) -> None:
-        """Refuse a call into given arrays that PyTorch asks gradients of.
 
-        Raises:
-            CallError: `out-needs-no-gradient`.
-        """
-        if is_followed(arguments):
-            raise CallError(
-                "results in given arrays have no gradients",
-                code="out-needs-no-gradient",
-                location=caller_location(),
-                help="leave `out` away, or call it under torch.no_grad()",
-            )
+def check_no_gradient(arguments: Arguments) -> None:
+    """Refuse a call into given arrays that PyTorch asks gradients of.
+
+    Raises:
+        CallError: `out-needs-no-gradient`.
+    """
+    if needs_gradient(arguments):
+        raise CallError(
+            "results in given arrays have no gradients",
+            code="out-needs-no-gradient",
+            location=caller_location(),
+            help="leave `out` away, or call it under torch.no_grad()",
+        )
+
+
+def _check_no_tangents(arguments: Arguments) -> None:
+    """Refuse forward-mode differentiation, whose tangents would be lost.
+
+    Raises:
+        CallError: `no-gradient`.
+    """
+    torch: Any = sys.modules.get("torch")
+    if torch is None or torch.autograd.forward_ad._current_level < 0:
+        return
+    unpack = torch.autograd.forward_ad.unpack_dual
+    if any(isinstance(one, torch.Tensor) and unpack(one).tangent is not None for one in arguments):
+        raise CallError(
+            "forward-mode gradients of library ops are not there",
+            code="no-gradient",
+            location=caller_location(),
+            help="use backward()",
+        )
+
+
+def check_not_traced() -> None:
+    """Refuse to change given arrays where `torch.compile` traces: the graph would not know.
+
+    Raises:
+        CallError: `not-in-graphs`.
+    """
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.compiler.is_compiling():
+        raise CallError(
+            "given arrays cannot be changed inside torch.compile",
+            code="not-in-graphs",  # without a place, which cannot be traced
+            help="leave `out` or `inplace` away, or call it outside (torch.compiler.disable)",
+        )
+
+
+def seed_of(seed: Any) -> Any:
+    """Return a seed as a signed 64-bit number; as it is where `torch.compile` traces, which keeps it open."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.compiler.is_compiling():
+        return seed
+    return (int(seed) + 2**63) % 2**64 - 2**63
+
+
+def written(*changed: Any) -> None:
+    """Tell PyTorch that tensors have changed, so that gradients that need their old values are refused."""
+    torch: Any = sys.modules.get("torch")
+    for array in changed:
+        if torch is not None and arrays.is_torch(array) and not array.is_inference():
+            torch.autograd.graph.increment_version(array)
 
 
 def as_tuple(results: Any) -> Arguments:
     """Return what an operator of PyTorch gives as a tuple: a single result comes alone."""
     return tuple(cast("Sequence[Any]", results)) if isinstance(results, tuple | list) else (results,)
+
+
+def needs_gradient(arguments: Arguments) -> bool:
+    """Return whether PyTorch asks for the gradient of an argument."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.is_grad_enabled():
+        return False
+    return any(isinstance(one, torch.Tensor) and one.requires_grad for one in arguments)
 
 
 def is_followed(arguments: Arguments) -> bool:
@@ -112,14 +172,18 @@ def is_followed(arguments: Arguments) -> bool:
         return False
     if torch.compiler.is_compiling() or any(type(one) not in plain for one in tensors):
         return True
-    return torch.is_grad_enabled() and any(one.requires_grad for one in tensors)
+    return needs_gradient(arguments)
 
 
 def like(array: Any, shape: Sequence[Any], dtype: Any = None) -> Any:
-    """Return an unset array beside another one, of its dtype unless one is given."""
+    """Return an unset array beside another one, of its dtype unless one is given.
+
+    Raises:
+        ResourceError: `out-of-memory`.
+    """
     if arrays.is_torch(array):
         kind = array.dtype if dtype is None else arrays.torch_dtypes()[dtype.name]
-        return array.new_empty(tuple(shape), dtype=kind)
+        return arrays.unset_tensor(array, tuple(shape), kind)
     size = tuple(int(extent) for extent in shape)
     return arrays.maker(array, size, arrays.dtype_of(array) if dtype is None else dtype)(array)
 

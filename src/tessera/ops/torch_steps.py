@@ -6,6 +6,7 @@ import sys
 from threading import RLock
 from typing import Any
 
+from tessera.errors import CallError
 from tessera.ops.steps import Arguments, Step, as_tuple
 
 NAMESPACE = "tessera"
@@ -52,7 +53,22 @@ def _registered(step: Step) -> Any:
     torch.library.register_fake(name, results, lib=library)
     if step.gradient is not None:
         _register_gradient(torch, library, name, step)
+    else:
+        torch.library.register_autograd(name, _refused(step.name), lib=library)
     return getattr(torch.ops.tessera, step.name)
+
+
+def _refused(name: str) -> Any:
+    """Return a gradient that says that there is none: PyTorch would only warn, and take it for 0."""
+
+    def backward(_ctx: Any, *_grads: Any) -> Any:
+        raise CallError(
+            f"{name} has no gradient",
+            code="no-gradient",
+            help="gradients of gradients are not there: leave create_graph away",
+        )
+
+    return backward
 
 
 def _returned(results: Arguments) -> Any:

@@ -260,8 +260,8 @@ def test_operators_of_pytorch_are_sound():
 
     x, y = (torch.randn(40, requires_grad=True) for _ in range(2))
     step = torch.ops.tessera.loss_of_elements.default
-    torch.library.opcheck(step, (x, y, None, None, "huber", 1.0, True, 0.1))
-    weighted = x, y, torch.rand(40), torch.rand(8), "bce_with_logits", 0.0, False, 1.0
+    torch.library.opcheck(step, (x, y, None, None, "huber", 1.0, True, 10))
+    weighted = x, y, torch.rand(40), torch.rand(8), "bce_with_logits", 0.0, False, 1
     torch.library.opcheck(step, weighted, test_utils=("test_schema", "test_faketensor"))
     with pytest.raises(ts.errors.CallError, match="out-needs-no-gradient"):
         op.mse(x, y, out=torch.empty(()))

@@ -137,8 +137,8 @@ def test_operators_of_pytorch_are_sound():
 
     x, y, z = (torch.randn(6, 33, requires_grad=True) for _ in range(3))
     signs = torch.ones(6)
-    torch.library.opcheck(torch.ops.tessera.cosine_embedding_loss.default, (x, y, signs, 0.1, True, 0.2))
-    given = x, y, z, 1.0, 2.0, 1e-6, False, 1.0
+    torch.library.opcheck(torch.ops.tessera.cosine_embedding_loss.default, (x, y, signs, 0.1, True, 5))
+    given = x, y, z, 1.0, 2.0, 1e-6, False, 1
     step = torch.ops.tessera.triplet_margin_loss.default
     torch.library.opcheck(step, given, test_utils=("test_schema", "test_faketensor"))
 

@@ -37,7 +37,7 @@ class Glu:
         shape, *given = _arguments(gate, up)
         if out is None:
             return FORWARD(*given, act)[0].reshape(shape)
-        rows.checked_out(out, shape, arrays.dtype_of(gate))
+        rows.checked_out(out, shape, arrays.dtype_of(gate), gate, up)
         goal = rows.out_rows(out, 1)
         if goal is None:
             out[...] = FORWARD(*given, act)[0].reshape(shape)

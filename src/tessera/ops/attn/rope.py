@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import inf, prod
+from operator import index
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -198,13 +199,13 @@ def _goals(q: Any, k: Any, inplace: bool, out: Any) -> tuple[Any, ...] | None:
     if out is None:
         return None
     if k is None:
-        rows.checked_out(out, arrays.shape_of(q, "q"), arrays.dtype_of(q))
+        rows.checked_out(out, arrays.shape_of(q, "q"), arrays.dtype_of(q), q)
         return out, None
     if not isinstance(out, tuple) or len(cast("tuple[Any, ...]", out)) != 2:
         raise _refused("out is not two arrays", "bad-argument", "with keys it is a tuple of two arrays")
     both = cast("tuple[Any, ...]", out)
     for one, array in zip(both, (q, k), strict=True):
-        rows.checked_out(one, arrays.shape_of(array, "q"), arrays.dtype_of(array))
+        rows.checked_out(one, arrays.shape_of(array, "q"), arrays.dtype_of(array), array)
     return both
 
 
@@ -229,11 +230,11 @@ def _arguments(
         heads = arrays.shape_of(k, "k")[axis : axis + 1]
         rows.same_shape(k, "k", (*shape[:axis], *heads, *shape[axis + 1 :]))
         rows.same_dtype(k, "k", q, "q")
-    size = shape[3] if rotary_dim is None else rotary_dim
+    size = shape[3] if rotary_dim is None else index(rotary_dim)
     if size % 2 or not (0 < size <= shape[3] or size == shape[3]):
         raise _refused(f"rotary_dim is {size} of {shape[3]}", "bad-argument", "it is even, and at most a head's size")
-    if not base > 0:
-        raise _refused(f"base is {base}", "bad-argument", "it is positive")
+    if not 0 < base < inf:
+        raise _refused(f"base is {base}", "bad-argument", "it is positive and finite")
     at = shape[0], shape[3 - axis]
     if (cos is None) != (sin is None) or (cos is not None and positions is not None):
         raise _refused("cos, sin or positions do not go together", "bad-argument", "tables are two, without positions")

@@ -50,7 +50,7 @@ def _launch(direction: float, results: Arguments, given: Arguments) -> None:
         direction,
         pairs=pairs,
         interleaved=interleaved,
-        copies=2 * pairs < q.shape[3] and q is not out_q,
+        copies=2 * pairs < q.shape[3] and not (q is out_q and (k is None or k is out_k)),
         acc=acc,
         BS=block_of(pairs, q_.shape[2]),
     )

@@ -110,5 +110,5 @@ def _has(fact: Any, wanted: Any) -> bool:
             _has(cast(Any, fact).get(name), value) for name, value in inner.items()
         )
     if isinstance(wanted, list | tuple):
-        return isinstance(fact, list | tuple) and set(cast("list[Any]", wanted)) <= set(cast("list[Any]", fact))
+        return isinstance(fact, list | tuple) and all(one in fact for one in cast("list[Any]", wanted))
     return fact == wanted

@@ -47,7 +47,8 @@ class Embedding:
         index = rows.vector(input)
         if out is None:
             return FORWARD(index, weight, padding)[0].reshape(shape)
-        rows.checked_out(out, shape, arrays.dtype_of(weight))
+        rows.checked_out(out, shape, arrays.dtype_of(weight), weight)
+        rows.apart(out, weight=weight)
         goal = rows.out_rows(out, 1)
         if goal is None:
             out[...] = FORWARD(index, weight, padding)[0].reshape(shape)

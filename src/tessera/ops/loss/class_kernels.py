@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tessera as ts
 from tessera.ops.annotations import F64, I64, Constant
 
@@ -122,4 +124,6 @@ def scaled(
     """Multiply what the gradient of a sum was by that of the result, which divided the sum by `whole`."""
     for m, v in ts.tile.grid((M, 1), (V, B)):
         g = grad[0].to(acc)
-        out[m, v : v + B] = x[m, v : v + B].to(acc) * (g if whole is None else g / whole[0])
+        block: Any = x[m, v : v + B].to(acc)
+        # No row had a part in it where they all were ignored: 0 over 0.
+        out[m, v : v + B] = ts.tile.where(block == 0, 0.0, block * (g if whole is None else g / whole[0]))

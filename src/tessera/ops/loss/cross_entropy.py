@@ -129,7 +129,7 @@ class CrossEntropy:
         shape = shape if reduction == "none" else ()
         if out is None:
             return FORWARD(*call)[0].reshape(shape)
-        rows.checked_out(out, shape, arrays.dtype_of(input))
+        rows.checked_out(out, shape, arrays.dtype_of(input), input, weight)
         results = FORWARD.results(*call)
         FORWARD.into(results, *call)
         return reductions.given_out(out, results[0].reshape(shape))

@@ -14,7 +14,7 @@ from tessera.ops.loss.cross_entropy import check_options, check_target, cross_en
 from tessera.ops.loss.linear_steps import BACKWARD, FORWARD, chunk_of, keep
 from tessera.ops.loss.reductions import Reduction
 from tessera.ops.refusals import checked, checked_methods
-from tessera.ops.steps import is_followed
+from tessera.ops.steps import needs_gradient
 from tessera.target.artifact import Artifact
 
 
@@ -65,11 +65,11 @@ class LinearCrossEntropy:
         """
         shape, call = self._arguments(x, weight, target, ignore_index, reduction, label_smoothing, z_loss, chunk)
         shape = shape if reduction == "none" else ()
-        follows = reduction != "none" and is_followed(call[:3])
+        follows = reduction != "none" and needs_gradient(call[:2])
         wanted = [follows and bool(one.requires_grad) for one in call[:2]]
         if out is None:
             return FORWARD(*call, wanted)[0].reshape(shape)
-        rows.checked_out(out, shape, arrays.dtype_of(x))
+        rows.checked_out(out, shape, arrays.dtype_of(x), x, weight)
         results = FORWARD.results(*call, wanted)
         FORWARD.into(results, *call, wanted)
         return reductions.given_out(out, results[0].reshape(shape))

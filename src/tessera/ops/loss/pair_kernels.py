@@ -75,7 +75,7 @@ def cosine_gradients(
         lengths = ts.tile.sqrt(first) * ts.tile.sqrt(second)
         cosine = stats[0, m] / lengths
         g = (grad[0] if reduced else grad[m]).to(acc) * scale.to(acc)
-        slope = by_sign(target[m].to(acc), -g, ts.tile.where(cosine > margin.to(acc), g, 0.0))
+        slope = by_sign(target[m].to(acc), -g, ts.tile.where(cosine < margin.to(acc), 0.0, g))
         left, right = x[m, d : d + B].to(acc), y[m, d : d + B].to(acc)
         if grad_x is not None:
             grad_x[m, d : d + B] = slope * (right / lengths - left * (cosine / first))

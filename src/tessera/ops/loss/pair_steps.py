@@ -31,9 +31,9 @@ def _results(x: Any, reduced: bool, kept: int) -> Arguments:
     return like(x, (1 if reduced else count,)), like(x, (kept, count), acc)
 
 
-def _finish(out: Any, losses: Any, reduced: bool, scale: float) -> None:
+def _finish(out: Any, losses: Any, reduced: bool, divisor: int) -> None:
     if reduced:
-        reductions.total(losses, None, out, None, scale, acc=arrays.dtype_of(losses))
+        reductions.total(losses, None, out, None, reductions.scale(divisor), acc=arrays.dtype_of(losses))
 
 
 def _losses(out: Any, x: Any, reduced: bool) -> Any:
@@ -41,20 +41,20 @@ def _losses(out: Any, x: Any, reduced: bool) -> Any:
     return like(x, (x.shape[0],), rows.accumulator(arrays.dtype_of(x))) if reduced else out
 
 
-def _cosine_results(x: Any, y: Any, target: Any, margin: float, reduced: bool, scale: float) -> Arguments:
+def _cosine_results(x: Any, y: Any, target: Any, margin: float, reduced: bool, divisor: int) -> Arguments:
     return _results(x, reduced, 3)
 
 
 def _launch_cosines(
-    results: Arguments, x: Any, y: Any, target: Any, margin: float, reduced: bool, scale: float
+    results: Arguments, x: Any, y: Any, target: Any, margin: float, reduced: bool, divisor: int
 ) -> None:
     out, stats = results
     if x.shape[0] == 0:
-        reductions.fill(out, 0.0 * scale)
+        reductions.fill(out, 0.0 * reductions.scale(divisor))
         return
     acc, losses = rows.accumulator(arrays.dtype_of(x)), _losses(out, x, reduced)
     kernels.cosines(x, y, target, losses, stats, margin, acc=acc, B=block(int(x.shape[1])))
-    _finish(out, losses, reduced, scale)
+    _finish(out, losses, reduced, divisor)
 
 
 def _cosine_gradient_results(
@@ -65,7 +65,7 @@ def _cosine_gradient_results(
     stats: Any,
     margin: float,
     reduced: bool,
-    scale: float,
+    divisor: int,
     wanted: Sequence[bool],
 ) -> Arguments:
     return tuple(like(x, x.shape) if one else missing(x) for one in wanted)
@@ -80,18 +80,20 @@ def _launch_cosine_gradients(
     stats: Any,
     margin: float,
     reduced: bool,
-    scale: float,
+    divisor: int,
     wanted: Sequence[bool],
 ) -> None:
     grad_x, grad_y = map(present, results)
     if not grad_x is grad_y is None:
         fixed: dict[str, Any] = {"acc": rows.accumulator(arrays.dtype_of(x)), "B": block(int(x.shape[1]))}
-        kernels.cosine_gradients(grad, x, y, target, stats, grad_x, grad_y, margin, scale, reduced=reduced, **fixed)
+        kernels.cosine_gradients(
+            grad, x, y, target, stats, grad_x, grad_y, margin, reductions.scale(divisor), reduced=reduced, **fixed
+        )
 
 
 COSINE_BACKWARD = Step(
     "cosine_embedding_loss_backward",
-    "(Tensor grad, Tensor x, Tensor y, Tensor target, Tensor stats, float margin, bool reduced, float scale, "
+    "(Tensor grad, Tensor x, Tensor y, Tensor target, Tensor stats, float margin, bool reduced, SymInt divisor, "
     "bool[] wanted) -> (Tensor, Tensor)",
     _cosine_gradient_results,
     _launch_cosine_gradients,
@@ -113,7 +115,7 @@ def _cosine_gradients_of(kept: Arguments) -> tuple[int | None, ...]:
 
 COSINE = Step(
     "cosine_embedding_loss",
-    "(Tensor x, Tensor y, Tensor target, float margin, bool reduced, float scale) -> (Tensor, Tensor)",
+    "(Tensor x, Tensor y, Tensor target, float margin, bool reduced, SymInt divisor) -> (Tensor, Tensor)",
     _cosine_results,
     _launch_cosines,
     Gradient(COSINE_BACKWARD, keep, _cosine_arguments, _cosine_gradients_of),
@@ -121,7 +123,7 @@ COSINE = Step(
 
 
 def _triplet_results(
-    anchor: Any, positive: Any, negative: Any, margin: float, p: float, eps: float, reduced: bool, scale: float
+    anchor: Any, positive: Any, negative: Any, margin: float, p: float, eps: float, reduced: bool, divisor: int
 ) -> Arguments:
     return _results(anchor, reduced, 2)
 
@@ -135,16 +137,16 @@ def _launch_triplets(
     p: float,
     eps: float,
     reduced: bool,
-    scale: float,
+    divisor: int,
 ) -> None:
     out, stats = results
     if anchor.shape[0] == 0:
-        reductions.fill(out, 0.0 * scale)
+        reductions.fill(out, 0.0 * reductions.scale(divisor))
         return
     acc, losses = rows.accumulator(arrays.dtype_of(anchor)), _losses(out, anchor, reduced)
     given = anchor, positive, negative, losses, stats, margin, p, eps
     kernels.triplets(*given, power=power_of(p), acc=acc, B=block(int(anchor.shape[1])))
-    _finish(out, losses, reduced, scale)
+    _finish(out, losses, reduced, divisor)
 
 
 def _triplet_gradient_results(
@@ -157,7 +159,7 @@ def _triplet_gradient_results(
     p: float,
     eps: float,
     reduced: bool,
-    scale: float,
+    divisor: int,
     wanted: Sequence[bool],
 ) -> Arguments:
     return tuple(like(anchor, anchor.shape) if one else missing(anchor) for one in wanted)
@@ -174,13 +176,13 @@ def _launch_triplet_gradients(
     p: float,
     eps: float,
     reduced: bool,
-    scale: float,
+    divisor: int,
     wanted: Sequence[bool],
 ) -> None:
     grad_anchor, grad_positive, grad_negative = map(present, results)
     if not grad_anchor is grad_positive is grad_negative is None:
         grads = grad_anchor, grad_positive, grad_negative
-        given = grad, anchor, positive, negative, stats, *grads, margin, p, eps, scale
+        given = grad, anchor, positive, negative, stats, *grads, margin, p, eps, reductions.scale(divisor)
         fixed: dict[str, Any] = {"acc": rows.accumulator(arrays.dtype_of(anchor)), "B": block(int(anchor.shape[1]))}
         kernels.triplet_gradients(*given, power=power_of(p), reduced=reduced, **fixed)
 
@@ -188,7 +190,7 @@ def _launch_triplet_gradients(
 TRIPLET_BACKWARD = Step(
     "triplet_margin_loss_backward",
     "(Tensor grad, Tensor anchor, Tensor positive, Tensor negative, Tensor stats, float margin, float p, float eps, "
-    "bool reduced, float scale, bool[] wanted) -> (Tensor, Tensor, Tensor)",
+    "bool reduced, SymInt divisor, bool[] wanted) -> (Tensor, Tensor, Tensor)",
     _triplet_gradient_results,
     _launch_triplet_gradients,
 )
@@ -204,8 +206,8 @@ def _triplet_gradients_of(kept: Arguments) -> tuple[int | None, ...]:
 
 TRIPLET = Step(
     "triplet_margin_loss",
-    "(Tensor anchor, Tensor positive, Tensor negative, float margin, float p, float eps, bool reduced, float scale) -> "
-    "(Tensor, Tensor)",
+    "(Tensor anchor, Tensor positive, Tensor negative, float margin, float p, float eps, bool reduced, SymInt divisor)"
+    " -> (Tensor, Tensor)",
     _triplet_results,
     _launch_triplets,
     Gradient(TRIPLET_BACKWARD, keep, _triplet_arguments, _triplet_gradients_of),

@@ -32,11 +32,11 @@ class VectorLoss:
     def run(self, vectors: Mapping[str, Any], options: Sequence[Any], reduction: str, out: Any) -> Any:
         """Compute a call; `options` are what the step takes between the vectors and the reduction."""
         shape, given = self._arguments(vectors, reduction)
-        call = (*given, *options, reduction != "none", reductions.scale_of(reduction, (prod(shape),)))
+        call = (*given, *options, reduction != "none", reductions.divisor_of(reduction, (prod(shape),)))
         shape = shape if reduction == "none" else ()
         if out is None:
             return self.step(*call)[0].reshape(shape)
-        rows.checked_out(out, shape, arrays.dtype_of(given[0]))
+        rows.checked_out(out, shape, arrays.dtype_of(given[0]), *given)
         results = self.step.results(*call)
         self.step.into(results, *call)
         return reductions.given_out(out, results[0].reshape(shape))
@@ -49,7 +49,7 @@ class VectorLoss:
         first = given[0]
         rows.same_shape(grad, "grad", outer if reduction == "none" else ())
         reductions.same_dtype(grad, "grad", arrays.dtype_of(first))
-        call = (*given, *options, reduction != "none", reductions.scale_of(reduction, (prod(outer),)))
+        call = (*given, *options, reduction != "none", reductions.divisor_of(reduction, (prod(outer),)))
         kept = keep(call, self.step.fresh(*call))
         found = self.backward_step.fresh(rows.vector(grad), *kept, [True] * len(given))
         shape = (*outer, first.shape[1])

@@ -21,7 +21,7 @@ BLOCK = 1024
 
 
 def _results(
-    x: Any, y: Any, weight: Any, pos_weight: Any, kind: str, knob: float, reduced: bool, scale: float
+    x: Any, y: Any, weight: Any, pos_weight: Any, kind: str, knob: float, reduced: bool, divisor: int
 ) -> Arguments:
     return (like(x, (1,) if reduced else x.shape),)
 
@@ -41,12 +41,12 @@ def _launch(
     kind: str,
     knob: float,
     reduced: bool,
-    scale: float,
+    divisor: int,
 ) -> None:
     (out,) = results
     count, acc = int(x.shape[0]), rows.accumulator(arrays.dtype_of(x))
     if count == 0:
-        reductions.fill(out, 0.0 * scale)
+        reductions.fill(out, 0.0 * reductions.scale(divisor))
         return
     given = x, y, weight, pos_weight
     fixed: dict[str, Any] = {"kind": kind, "whole": _whole(x, weight, pos_weight), "acc": acc}
@@ -56,7 +56,7 @@ def _launch(
     programs = rows.parts(count, 1, x)
     parts = like(x, (programs,), acc)
     kernels.sums(*given, parts, -(-count // (programs * BLOCK)) * BLOCK, knob, **fixed)
-    reductions.total(parts, None, out, None, scale, acc=acc)
+    reductions.total(parts, None, out, None, reductions.scale(divisor), acc=acc)
 
 
 def _gradient_results(
@@ -68,7 +68,7 @@ def _gradient_results(
     kind: str,
     knob: float,
     reduced: bool,
-    scale: float,
+    divisor: int,
     wanted: Sequence[bool],
 ) -> Arguments:
     first, second = (like(x, x.shape) if one else missing(x) for one in wanted)
@@ -85,7 +85,7 @@ def _launch_gradient(
     kind: str,
     knob: float,
     reduced: bool,
-    scale: float,
+    divisor: int,
     wanted: Sequence[bool],
 ) -> None:
     grad_x, grad_y = map(present, results)
@@ -93,13 +93,13 @@ def _launch_gradient(
         return
     acc = rows.accumulator(arrays.dtype_of(x))
     fixed: dict[str, Any] = {"kind": kind, "whole": _whole(x, weight, pos_weight), "reduced": reduced, "acc": acc}
-    kernels.gradients(grad, x, y, weight, pos_weight, grad_x, grad_y, knob, scale, **fixed)
+    kernels.gradients(grad, x, y, weight, pos_weight, grad_x, grad_y, knob, reductions.scale(divisor), **fixed)
 
 
 BACKWARD = Step(
     "loss_of_elements_backward",
     "(Tensor grad, Tensor x, Tensor y, Tensor? weight, Tensor? pos_weight, str kind, float knob, bool reduced, "
-    "float scale, bool[] wanted) -> (Tensor, Tensor)",
+    "SymInt divisor, bool[] wanted) -> (Tensor, Tensor)",
     _gradient_results,
     _launch_gradient,
 )
@@ -119,7 +119,7 @@ def _gradients_of(kept: Arguments) -> tuple[int | None, ...]:
 
 FORWARD = Step(
     "loss_of_elements",
-    "(Tensor x, Tensor y, Tensor? weight, Tensor? pos_weight, str kind, float knob, bool reduced, float scale) -> "
+    "(Tensor x, Tensor y, Tensor? weight, Tensor? pos_weight, str kind, float knob, bool reduced, SymInt divisor) -> "
     "Tensor",
     _results,
     _launch,
@@ -176,7 +176,7 @@ class PointwiseLoss:
         shape = shape if reduction == "none" else ()
         if out is None:
             return FORWARD(*call)[0].reshape(shape)
-        rows.checked_out(out, shape, arrays.dtype_of(input))
+        rows.checked_out(out, shape, arrays.dtype_of(input), input, target, weight, pos_weight)
         results = FORWARD.results(*call)
         FORWARD.into(results, *call)
         return reductions.given_out(out, results[0].reshape(shape))
@@ -208,9 +208,9 @@ class PointwiseLoss:
         rows.same_shape(target, "target", shape)
         reductions.same_dtype(target, "target", dtype)
         weights = spread(weight, "weight", shape), spread(pos_weight, "pos_weight", shape)
-        scale = reductions.scale_of(reduction, shape)
+        divisor = reductions.divisor_of(reduction, shape)
         x, y = rows.vector(input), rows.vector(target)
-        return tuple(shape), (x, y, *weights, kind, float(knob), reduction != "none", scale)
+        return tuple(shape), (x, y, *weights, kind, float(knob), reduction != "none", divisor)
 
     def explain(self) -> Any:
         """Return what the last kernel of a reduced loss of elements ran: backend, schedule, emulations.

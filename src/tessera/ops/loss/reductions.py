@@ -63,12 +63,16 @@ def check_reduction(reduction: str, allowed: Sequence[str] = ("mean", "sum", "no
         )
 
 
-def scale_of(reduction: str, shape: Sequence[Any]) -> float:
-    """Return what a sum of elements of a shape is multiplied by; NaN for a mean of none."""
+def divisor_of(reduction: str, shape: Sequence[Any]) -> Any:
+    """Return what a sum of elements of a shape is divided by: a size, which PyTorch may trace."""
     if reduction in ("sum", "none"):
-        return 1.0
-    count = prod(shape) if reduction == "mean" else shape[0] if shape else 1
-    return 1.0 / count if count else nan
+        return 1
+    return prod(shape) if reduction == "mean" else shape[0] if shape else 1
+
+
+def scale(divisor: int) -> float:
+    """Return what a sum is multiplied by; NaN for a mean of none."""
+    return 1.0 / divisor if divisor else nan
 
 
 def same_dtype(array: Any, name: str, wanted: DType) -> None:
@@ -100,7 +104,7 @@ def reduced_exactly(losses: Any, reduction: str) -> Any:
     if reduction == "none":
         return losses
     with np.errstate(invalid="ignore"):
-        return np.asarray(losses.sum() * scale_of(reduction, losses.shape))
+        return np.asarray(losses.sum() * scale(divisor_of(reduction, losses.shape)))
 
 
 def fill(array: Any, value: float) -> None:

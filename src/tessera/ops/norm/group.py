@@ -58,8 +58,7 @@ class Group:
         shape, call = _arguments(input, num_groups, weight, bias, eps)
         keeps = is_followed(call)
         if out is not None:
-            rows.checked_out(out, shape, arrays.dtype_of(input))
-            FORWARD.check_followed((*call, out))
+            rows.checked_out(out, shape, arrays.dtype_of(input), input, weight, bias)
         made = FORWARD(*call, keeps)[0].reshape(shape)
         if out is None:
             return made

@@ -14,7 +14,7 @@ from tessera.numerics.dtypes import DType, bf16
 from tessera.ops import arrays, rows
 from tessera.ops.norm import kernels
 from tessera.ops.norm.steps import BACKWARD, FORWARD, LARGEST, QUANTISED
-from tessera.ops.steps import is_followed, present
+from tessera.ops.steps import is_followed, needs_gradient, present, seed_of
 from tessera.target.artifact import Artifact
 
 
@@ -55,8 +55,7 @@ class RowNorm:
         keeps = is_followed((x, *others))
         goal = None
         if out is not None:
-            rows.checked_out(out, shape, arrays.dtype_of(x))
-            FORWARD.check_followed((x, *others, out))
+            rows.checked_out(out, shape, arrays.dtype_of(x), input, residual, weight, bias, input_bias)
             goal = rows.out_rows(out, len(sizes))
         if goal is None:
             made, summed, *_ = FORWARD(x, *others, keeps)
@@ -83,14 +82,26 @@ class RowNorm:
         """Compute a call whose result is 8-bit numbers and their scales."""
         width = call[0].shape[1]
         size = width if block is None else block
-        if quantize is None or quantize.name not in LARGEST or size < 0 or (size and width % size) or out is not None:
+        if (
+            quantize is None
+            or quantize.name not in LARGEST
+            or size < 0
+            or (width and (not size or width % size))
+            or out is not None
+        ):
             raise CallError(
                 f"quantize is {quantize}, quantize_block {block}, out {'given' if out is not None else 'None'}",
                 code="bad-argument",
                 location=caller_location(),
                 help=f"quantize is {' or '.join(LARGEST)}, quantize_block divides a row's {width} elements, no out",
             )
-        QUANTISED.check_followed(call)
+        if needs_gradient(call):
+            raise CallError(
+                "8-bit results have no gradients",
+                code="no-gradient",
+                location=caller_location(),
+                help="leave `quantize` away, or call it under torch.no_grad()",
+            )
         found, scales, summed = QUANTISED(*call, quantize.name, int(size))
         results = (found.reshape(shape), scales.reshape((*ahead, scales.shape[1])))
         return (*results, summed.reshape(shape)) if is_added else results
@@ -165,7 +176,7 @@ class RowNorm:
         eps = _eps(dtype) if eps is None else float(eps)
         x, added = (rows.matrix(one, count, width) for one in (input, residual))
         one = [rows.vector(each) for each in (input_bias, weight, bias)]
-        return shape, sizes, (x, one[0], added, one[1], one[2], eps, float(dropout), int(seed), self.centred)
+        return shape, sizes, (x, one[0], added, one[1], one[2], eps, float(dropout), seed_of(seed), self.centred)
 
     def explain(self) -> Any:
         """Return what the last forward kernel of a norm of rows ran: backend, schedule, emulations.

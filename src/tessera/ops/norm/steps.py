@@ -115,7 +115,7 @@ def _launch_gradient(
 
 BACKWARD = Step(
     "norm_rows_backward",
-    "(Tensor grad, Tensor? grad_summed, Tensor x, Tensor? weight, Tensor? mean, Tensor rstd, float p, int seed, "
+    "(Tensor grad, Tensor? grad_summed, Tensor x, Tensor? weight, Tensor? mean, Tensor rstd, float p, SymInt seed, "
     "bool[] wanted, Tensor? kind) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     _gradient_results,
     _launch_gradient,
@@ -143,7 +143,7 @@ def _gradients_of(kept: Arguments) -> tuple[int | None, ...]:
 
 FORWARD = Step(
     "norm_rows",
-    "(Tensor x, Tensor? input_bias, Tensor? residual, Tensor? weight, Tensor? bias, float eps, float p, int seed, "
+    "(Tensor x, Tensor? input_bias, Tensor? residual, Tensor? weight, Tensor? bias, float eps, float p, SymInt seed, "
     "bool centred, bool keeps) -> (Tensor, Tensor, Tensor, Tensor)",
     _results,
     _launch,
@@ -189,7 +189,7 @@ def _launch_quantised(results: Arguments, x: Any, *given: Any) -> None:
 
 QUANTISED = Step(
     "norm_rows_quantised",
-    "(Tensor x, Tensor? input_bias, Tensor? residual, Tensor? weight, Tensor? bias, float eps, float p, int seed, "
+    "(Tensor x, Tensor? input_bias, Tensor? residual, Tensor? weight, Tensor? bias, float eps, float p, SymInt seed, "
     "bool centred, str kind, int block) -> (Tensor, Tensor, Tensor)",
     _quantised_results,
     _launch_quantised,

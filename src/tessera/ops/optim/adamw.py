@@ -13,6 +13,7 @@ from tessera.numerics.dtypes import DType, bf16, f32
 from tessera.ops import arrays, rows
 from tessera.ops.optim import kernels, lists
 from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.steps import check_not_traced, written
 from tessera.target.artifact import Artifact
 
 
@@ -62,6 +63,7 @@ class AdamW:
 
         Source: Loshchilov and Hutter, Decoupled weight decay regularization, 2017; `torch.optim.AdamW`.
         """
+        check_not_traced()
         given = {"params": params, "grads": grads, "exp_avgs": exp_avgs, "exp_avg_sqs": exp_avg_sqs}
         lists.check_lists(given, ("exp_avgs", "exp_avg_sqs"), ("f32", "bf16", "f64"))
         for one, other in zip(exp_avgs, exp_avg_sqs, strict=True):
@@ -93,7 +95,7 @@ class AdamW:
                 stochastic=lists.shortens(stochastic_rounding, param, mean, square),
                 acc=rows.accumulator(arrays.dtype_of(param)),
             )
-        lists.written(params, exp_avgs, exp_avg_sqs)
+        written(*params, *exp_avgs, *exp_avg_sqs)
 
     def reference(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from tessera.numerics.dtypes import DType, bf16, f32, f64
 from tessera.ops import arrays, rows
 from tessera.ops.optim import kernels, lists
 from tessera.ops.refusals import checked, checked_methods
-from tessera.ops.steps import like
+from tessera.ops.steps import check_not_traced, like, written
 from tessera.target.artifact import Artifact
 
 _PIECE = 1024 * 16
@@ -45,12 +45,14 @@ class ClipGradNorm:
 
         Source: `torch.nn.utils.clip_grad_norm_`.
         """
+        check_not_traced()
         given = {"params": grads}
         lists.check_lists(given, (), ())
-        lists.check_numbers(max_norm=(max_norm, 0, float("inf")))
+        if not max_norm >= 0:
+            raise lists.refused(f"max_norm is {max_norm}", "bad-argument", "it is at least 0; inf clips nothing")
         if not grads:
             raise lists.refused("there are no gradients", "bad-argument", "give at least one array")
-        found = list(lists.in_memory(given))
+        found = lists.in_memory(given)
         wide = f64 if any(arrays.dtype_of(one).name == "f64" for one in grads) else f32
         first = grads[0].detach() if arrays.is_torch(grads[0]) else grads[0]
         total = like(first, (1,), wide)
@@ -63,9 +65,10 @@ class ClipGradNorm:
             kernels.square_sums(one, parts, start, acc=wide)
             start += size
         kernels.norm(parts, total)
-        for (one,) in found:
-            kernels.clip(one, total, float(max_norm), acc=wide)
-        lists.written(grads)
+        if max_norm < inf:
+            for (one,) in found:
+                kernels.clip(one, total, float(max_norm), acc=wide)
+            written(*grads)
         return total
 
     def reference(self, grads: Sequence[Any], max_norm: float) -> tuple[list[Any], float]:

@@ -13,6 +13,7 @@ from tessera.numerics.dtypes import DType, bf16, f32
 from tessera.ops import arrays, rows
 from tessera.ops.optim import kernels, lists
 from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.steps import check_not_traced, written
 from tessera.target.artifact import Artifact
 
 
@@ -58,6 +59,7 @@ class Lion:
 
         Source: Chen et al., Symbolic discovery of optimization algorithms, 2023.
         """
+        check_not_traced()
         given = {"params": params, "grads": grads, "exp_avgs": exp_avgs}
         lists.check_lists(given, ("exp_avgs",), ("f32", "bf16", "f64"))
         lists.check_numbers(
@@ -82,7 +84,7 @@ class Lion:
                 stochastic=lists.shortens(stochastic_rounding, param, mean),
                 acc=rows.accumulator(arrays.dtype_of(param)),
             )
-        lists.written(params, exp_avgs)
+        written(*params, *exp_avgs)
 
     def reference(
         self,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import prod
 from numbers import Real
 from typing import Any, cast
@@ -42,12 +41,13 @@ def check_lists(lists: dict[str, Any], states: Sequence[str], state_dtypes: Sequ
                 raise refused(f"{name} have the dtype {dtype}", "wrong-dtype", f"they take {', '.join(state_dtypes)}")
 
 
-def in_memory(lists: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
-    """Yield for each place the arrays of all lists as rows over the same memory; those without elements are left out.
+def in_memory(lists: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """Return for each place the arrays of all lists as rows over the same memory; those without elements are left out.
 
     Raises:
         CallError: `not-contiguous` where strides give no rows.
     """
+    found = list[tuple[Any, ...]]()
     for group in zip(*lists.values(), strict=True):
         shape = arrays.shape_of(group[0], "params")
         if not prod(shape):
@@ -61,7 +61,8 @@ def in_memory(lists: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
                 "not-contiguous",
                 "their dimensions but the last have to be one by their strides",
             )
-        yield tuple(made)
+        found.append(tuple(made))
+    return found
 
 
 def _is_contiguous(array: Any) -> bool:
@@ -119,11 +120,3 @@ def shortens(stochastic_rounding: bool, *given: Any) -> tuple[bool, ...]:
     """Return which arrays are rounded at random, those of bf16; an empty tuple where none is."""
     found = tuple(one is not None and arrays.dtype_of(one).name == "bf16" for one in given)
     return found if stochastic_rounding and any(found) else ()
-
-
-def written(*lists: Any) -> None:
-    """Tell PyTorch that tensors have changed, so that gradients that need their old values are refused."""
-    torch: Any = sys.modules.get("torch")
-    for array in (one for some in lists for one in some):
-        if torch is not None and arrays.is_torch(array) and not array.is_inference():
-            torch.autograd.graph.increment_version(array)

@@ -11,6 +11,7 @@ from tessera.numerics.dtypes import DType, bf16, f32
 from tessera.ops import arrays, rows
 from tessera.ops.optim import kernels, lists
 from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.steps import check_not_traced, written
 from tessera.target.artifact import Artifact
 
 
@@ -61,6 +62,7 @@ class Sgd:
         Source: Sutskever et al., On the importance of initialization and momentum in deep learning, 2013;
             `torch.optim.SGD`.
         """
+        check_not_traced()
         given = {"params": params, "grads": grads}
         given |= {} if momentum_buffers is None else {"momentum_buffers": momentum_buffers}
         lists.check_lists(given, ("momentum_buffers",), ("f32", "bf16", "f64"))
@@ -93,7 +95,7 @@ class Sgd:
                 stochastic=lists.shortens(stochastic_rounding, param, buffer),
                 acc=rows.accumulator(arrays.dtype_of(param)),
             )
-        lists.written(params, momentum_buffers or ())
+        written(*params, *(momentum_buffers or ()))
 
     def reference(
         self,

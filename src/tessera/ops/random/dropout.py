@@ -13,9 +13,8 @@ from tessera.ops import arrays, rows
 from tessera.ops.epilogue import reference as exact
 from tessera.ops.random.dropout_step import BACKWARD, FORWARD, drop
 from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.steps import seed_of
 from tessera.target.artifact import Artifact
-
-_SEEDS = 2**64
 
 
 @checked_methods
@@ -46,11 +45,11 @@ class Dropout:
         """
         shape, x = _matrix(input, p)
         if out is not None:
-            rows.checked_out(out, shape, arrays.dtype_of(input))
+            rows.checked_out(out, shape, arrays.dtype_of(input), input)
         drops = training and p > 0
         if not drops and out is None:
             return input
-        given = (x, float(p) if drops else 0.0, _key(seed))
+        given = (x, float(p) if drops else 0.0, seed_of(seed))
         goal = None if out is None else rows.out_rows(out, 1) if shape else None
         if goal is not None:
             FORWARD.into((goal,), *given)
@@ -76,14 +75,14 @@ class Dropout:
         shape, x = _matrix(grad, p)
         if not training or p == 0:
             return {"input": grad}
-        return {"input": BACKWARD.fresh(x, float(p), _key(seed))[0].reshape(shape)}
+        return {"input": BACKWARD.fresh(x, float(p), seed_of(seed))[0].reshape(shape)}
 
     def reference(self, input: Any, p: float = 0.5, training: bool = True, *, seed: int) -> Any:
         """Return the exact result in NumPy and float64, of the same random numbers."""
         x = arrays.host(input)
         if not training:
             return x
-        return exact.dropout(x, p, _key(seed)) if p < 1 else 0 * x
+        return exact.dropout(x, p, seed_of(seed)) if p < 1 else 0 * x
 
     def explain(self) -> Any:
         """Return what the last kernel ran: backend, schedule, emulations.
@@ -112,11 +111,6 @@ class Dropout:
     def bytes(shape: Sequence[int], dtype: DType) -> int:
         """Return the bytes of an array and of its result."""
         return 2 * prod(shape) * dtype.bytes
-
-
-def _key(seed: int) -> int:
-    """Return a seed as a signed 64-bit number."""
-    return (int(seed) + _SEEDS // 2) % _SEEDS - _SEEDS // 2
 
 
 def _matrix(array: Any, p: float) -> tuple[tuple[Any, ...], Any]:

@@ -37,7 +37,7 @@ def _launch(results: Arguments, x: Any, p: float, seed: int) -> None:
         drop(x, results[0], p, seed)
 
 
-SCHEMA = "(Tensor x, float p, int seed) -> Tensor"
+SCHEMA = "(Tensor x, float p, SymInt seed) -> Tensor"
 BACKWARD = Step("dropout_backward", SCHEMA, _results, _launch)
 
 

@@ -86,10 +86,10 @@ class SumReduction(Reduction):
         shape = arrays.shape_of(input, "input")
         dims = axes.chosen(dim, len(shape))
         x, kept = axes.folded(input, dims), axes.left(shape, dims, keepdim)
-        call = x, kind, self._divisor(x, less), dtype.name
+        call = x, kind, float(less), dtype.name
         if out is None:
             return REDUCE(*call)[0].reshape(kept)
-        rows.checked_out(out, kept, dtype)
+        rows.checked_out(out, kept, dtype, input)
         goal = axes.place_left(out, shape, dims, (x.shape[0], *x.shape[2:]))
         if goal is None:
             out[...] = REDUCE(*call)[0].reshape(kept)
@@ -103,15 +103,11 @@ class SumReduction(Reduction):
         dims = axes.chosen(dim, len(shape))
         checked_gradient(grad, axes.left(shape, dims, keepdim))
         x = axes.folded(input, dims)
-        call = x, kind, self._divisor(x, less), dtype.name
+        call = x, kind, float(less), dtype.name
         results = REDUCE.fresh(*call) if kind in ("norm2", "var") else (None, None)
         flat = grad.reshape((x.shape[0], *x.shape[2:]))
         (found,) = BACKWARD.fresh(flat, *sums_kept(call, results))
         return {"input": axes.unfolded(found, shape, dims)}
-
-    @staticmethod
-    def _divisor(x: Any, less: float) -> float:
-        return max(float(x.shape[1]) - less, 0.0)
 
     def compile(
         self,

@@ -41,11 +41,12 @@ class Picked(ExtremeReduction):
         if outs[0] is None and outs[1] is None:
             values, places = EXTREMES(x, self.kind)
             return values.reshape(kept), places.reshape(kept)
+        rows.check_two(*outs)
         results = EXTREMES.results(x, self.kind)
         goals: list[Any] = []
         for out, made, wanted in zip(outs, results, (dtype, i64), strict=True):
             if out is not None:
-                rows.checked_out(out, kept, wanted)
+                rows.checked_out(out, kept, wanted, input)
             goal = None if out is None else axes.place_left(out, shape, dims, tuple(made.shape))
             goals.append(made if goal is None else goal)
         EXTREMES.into(tuple(goals), x, self.kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import nan
 from typing import Any
 
 from tessera.driver.variants import destination_of
@@ -70,19 +71,24 @@ def _kept(x: Any) -> tuple[Any, ...]:
     return x.shape[0], *x.shape[2:]
 
 
-def _results(x: Any, kind: str, divisor: Any, dtype: str) -> Arguments:
+def _results(x: Any, kind: str, less: Any, dtype: str) -> Arguments:
     acc = accumulator(arrays.dtype_of(x), BY_NAME[dtype])
     return like(x, _kept(x), BY_NAME[dtype]), like(x, _kept(x), acc) if kind == "var" else missing(x)
 
 
-def _launch(results: Arguments, x: Any, kind: str, divisor: float, dtype: str) -> None:
+def _divisor(count: Any, less: float) -> float:
+    """Return what sums of so many elements are divided by."""
+    return max(float(count) - less, 0.0)
+
+
+def _launch(results: Arguments, x: Any, kind: str, less: float, dtype: str) -> None:
     y, middle = results[0], present(results[1])
     if 0 in y.shape:
         return
     acc = accumulator(arrays.dtype_of(x), BY_NAME[dtype])
     if middle is not None:
         _sums(x, None, middle, "mean", float(x.shape[1]), acc)
-    _sums(x, middle, y, kind, divisor, acc)
+    _sums(x, middle, y, kind, _divisor(x.shape[1], less), acc)
 
 
 def _sums(x: Any, middle: Any, y: Any, kind: str, divisor: float, acc: DType) -> None:
@@ -114,13 +120,13 @@ def _settle(goal: Any, found: Any) -> None:
 
 
 def _gradient_results(
-    grad: Any, x: Any, kept: Any, shape: Sequence[Any], dtype: str, kind: str, factor: Any
+    grad: Any, x: Any, kept: Any, shape: Sequence[Any], dtype: str, kind: str, less: Any
 ) -> Arguments:
     return (like(grad, shape, BY_NAME[dtype]),)
 
 
 def _launch_gradient(
-    results: Arguments, grad: Any, x: Any, kept: Any, shape: Sequence[int], dtype: str, kind: str, factor: float
+    results: Arguments, grad: Any, x: Any, kept: Any, shape: Sequence[int], dtype: str, kind: str, less: float
 ) -> None:
     (grad_x,) = results
     if 0 in grad_x.shape:
@@ -128,12 +134,15 @@ def _launch_gradient(
     acc = accumulator(BY_NAME[dtype], arrays.dtype_of(grad))
     kernel = kernels.row_slopes if len(grad_x.shape) == 2 else kernels.column_slopes
     block = blocks(tuple(map(int, grad_x.shape)))
-    kernel(grad, x, kept, grad_x, factor, kind=kind, acc=acc, **block)
+    divisor = _divisor(grad_x.shape[1], less)
+    times = {"mean": 1.0, "var": 2.0}.get(kind)
+    factor = 1.0 if times is None else times / divisor if divisor else nan
+    kernel(grad, x, kept, grad_x, factor, kind=SLOPES.get(kind, kind), acc=acc, **block)
 
 
 BACKWARD = Step(
     "reduce_backward",
-    "(Tensor grad, Tensor? x, Tensor? kept, SymInt[] shape, str dtype, str kind, float factor) -> Tensor",
+    "(Tensor grad, Tensor? x, Tensor? kept, SymInt[] shape, str dtype, str kind, float less) -> Tensor",
     _gradient_results,
     _launch_gradient,
 )
@@ -141,12 +150,10 @@ BACKWARD = Step(
 
 def sums_kept(given: Arguments, results: Arguments) -> Arguments:
     """Return what the gradient of a sum needs: elements only where it depends on them."""
-    x, kind, divisor, _dtype = given
-    factor = {"mean": 1.0, "var": 2.0}.get(kind, 0.0) / divisor if divisor else float("nan")
+    x, kind, less, _dtype = given
     kept = {"norm2": results[0], "var": results[1]}.get(kind)
     needs = kind in ("norm1", "norm2", "var")
-    factor = 1.0 if kind == "sum" else factor
-    return x if needs else None, kept, tuple(x.shape), arrays.dtype_of(x).name, SLOPES[kind], factor
+    return x if needs else None, kept, tuple(x.shape), arrays.dtype_of(x).name, kind, less
 
 
 def _gradient_arguments(kept: Arguments, grads: Sequence[Any], _needed: Sequence[bool]) -> Arguments:
@@ -155,7 +162,7 @@ def _gradient_arguments(kept: Arguments, grads: Sequence[Any], _needed: Sequence
 
 REDUCE = Step(
     "reduce_sums",
-    "(Tensor x, str kind, float divisor, str dtype) -> (Tensor, Tensor)",
+    "(Tensor x, str kind, float less, str dtype) -> (Tensor, Tensor)",
     _results,
     _launch,
     Gradient(BACKWARD, sums_kept, _gradient_arguments, lambda _kept: (0, None, None, None)),
@@ -205,7 +212,7 @@ def extremes_kept(given: Arguments, results: Arguments) -> Arguments:
     """Return what the gradient of an extreme needs: its place, and for sizes the elements."""
     x, kind = given
     of = "size" if kind == "size" else "place"
-    return x if kind == "size" else None, results[1], tuple(x.shape), arrays.dtype_of(x).name, of, 1.0
+    return x if kind == "size" else None, results[1], tuple(x.shape), arrays.dtype_of(x).name, of, 0.0
 
 
 EXTREMES = Step(

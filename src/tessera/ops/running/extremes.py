@@ -109,9 +109,10 @@ class RunningExtreme:
         outs, results = pair(out), EXTREMES.results(x, self.kind)
         goals: list[Any] = []
         for one, made, wanted in zip(outs, results, (dtype, i64), strict=True):
-            rows.checked_out(one, shape, wanted)
+            rows.checked_out(one, shape, wanted, input)
             goal = axes.place_along(one, dims, tuple(x.shape))
             goals.append(made if goal is None else goal)
+        rows.check_two(*outs)
         EXTREMES.into(tuple(goals), x, self.kind)
         for one, goal, made in zip(outs, goals, results, strict=True):
             if goal is made:

@@ -58,7 +58,7 @@ class Running:
         x = axes.folded(input, dims)
         if out is None:
             return axes.unfolded(self.step(x, wanted.name)[0], shape, dims)
-        rows.checked_out(out, shape, wanted)
+        rows.checked_out(out, shape, wanted, input)
         goal = axes.place_along(out, dims, tuple(x.shape))
         if goal is None:
             out[...] = axes.unfolded(self.step(x, wanted.name)[0], shape, dims)

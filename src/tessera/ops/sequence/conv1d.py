@@ -52,7 +52,8 @@ class Conv1d:
         given = _arguments(x, weight, bias, activation)
         if out is None:
             return FORWARD(*given)[0]
-        rows.checked_out(out, arrays.shape_of(x, "x"), arrays.dtype_of(x))
+        rows.checked_out(out, arrays.shape_of(x, "x"), arrays.dtype_of(x), x, weight, bias)
+        rows.apart(out, x=x)
         FORWARD.into((out,), *given)
         return out
 

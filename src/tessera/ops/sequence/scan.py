@@ -47,7 +47,8 @@ class Scan:
         _check(gate, x)
         if out is None:
             return FORWARD(gate, x)[0]
-        rows.checked_out(out, arrays.shape_of(x, "x"), arrays.dtype_of(x))
+        rows.checked_out(out, arrays.shape_of(x, "x"), arrays.dtype_of(x), gate, x)
+        rows.apart(out, gate=gate, x=x)
         FORWARD.into((out,), gate, x)
         return out
 

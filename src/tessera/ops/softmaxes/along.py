@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from math import prod
+from operator import index
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,7 +30,7 @@ class Along:
         shape, dims, call, kind = given
         if out is None:
             return axes.unfolded(SOFTMAX(*call)[0], shape, dims)
-        rows.checked_out(out, shape, kind)
+        rows.checked_out(out, shape, kind, input)
         goal = axes.place_along(out, dims, tuple(call[0].shape))
         if goal is None:
             out[...] = axes.unfolded(SOFTMAX(*call)[0], shape, dims)
@@ -156,7 +157,7 @@ def one_dimension(dim: int | None) -> int:
         raise CallError(
             "dim is None", code="bad-axis", location=caller_location(), help="name the dimension: -1 is the last"
         )
-    return dim
+    return index(dim)
 
 
 def checked_gradient(grad: Any, shape: Sequence[Any], dtype: DType) -> None:

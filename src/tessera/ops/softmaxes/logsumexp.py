@@ -48,7 +48,7 @@ class LogSumExp:
         x, kept = axes.folded(input, dims), axes.left(shape, dims, keepdim)
         if out is None:
             return SUMS(x)[0].reshape(kept)
-        rows.checked_out(out, kept, dtype)
+        rows.checked_out(out, kept, dtype, input)
         wanted = (x.shape[0], *x.shape[2:])
         goal = axes.place_left(out, shape, dims, wanted)
         if goal is None:
