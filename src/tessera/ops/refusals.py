@@ -24,6 +24,11 @@ _MISFITS = (ValueError, IndexError, OverflowError)
 """Those of them that arguments of the right types raise when they do not go together."""
 
 
+def refused(message: str, code: str, help: str) -> CallError:
+    """Return an error with the caller's place."""
+    return CallError(message, code=code, location=caller_location(), help=help)
+
+
 def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Let a function refuse what its annotations do not take by a `CallError`."""
 

@@ -236,9 +236,13 @@ def together(width: int) -> int:
     return max(1, min(4096 // padded, max(8, 2048 // padded), 64))
 
 
+def most_programs(array: Any, of_unit: int) -> int:
+    """Return the most programs that share out a sum on an array's device, `of_unit` of each multiprocessor of a GPU."""
+    record = destination_of(arrays.view(array, "an array").device).record()
+    return of_unit * record.machine.units if record.simt else _PROGRAMS_OF_CPUS
+
+
 def parts(rows: int, width: int, array: Any) -> int:
     """Return among how many programs a sum over rows is shared out; it depends on sizes and machine alone."""
-    record = destination_of(arrays.view(array, "an array").device).record()
-    each = max(1, min(_MOST_A_UNIT, _ELEMENTS_A_UNIT // max(width, 1)))
-    most = each * record.machine.units if record.simt else _PROGRAMS_OF_CPUS
+    most = most_programs(array, max(1, min(_MOST_A_UNIT, _ELEMENTS_A_UNIT // max(width, 1))))
     return max(1, min(most, rows, rows * width // _LEAST_ELEMENTS))

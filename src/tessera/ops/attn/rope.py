@@ -10,12 +10,11 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from tessera.driver.compile import compile as compiled
-from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType, bf16, f32
 from tessera.ops import arrays, rows
 from tessera.ops.attn.rope_kernels import rotate
 from tessera.ops.attn.rope_steps import BACKWARD, FORWARD, block_of
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.refusals import checked, checked_methods, refused
 from tessera.ops.steps import Step
 from tessera.target.artifact import Artifact
 
@@ -176,10 +175,6 @@ class Rope:
         return 2 * prod(shape) * dtype.bytes
 
 
-def _refused(message: str, code: str, help: str) -> CallError:
-    return CallError(message, code=code, location=caller_location(), help=help)
-
-
 def _run(step: Step, given: tuple[Any, ...], goals: tuple[Any, ...] | None) -> Any:
     """Compute a step, into given arrays if there are some."""
     if goals is None:
@@ -193,7 +188,7 @@ def _run(step: Step, given: tuple[Any, ...], goals: tuple[Any, ...] | None) -> A
 def _goals(q: Any, k: Any, inplace: bool, out: Any) -> tuple[Any, ...] | None:
     """Return where the results go; None for new arrays."""
     if inplace and out is not None:
-        raise _refused("both inplace and out are given", "bad-argument", "leave one of them away")
+        raise refused("both inplace and out are given", "bad-argument", "leave one of them away")
     if inplace:
         return q, k
     if out is None:
@@ -202,7 +197,7 @@ def _goals(q: Any, k: Any, inplace: bool, out: Any) -> tuple[Any, ...] | None:
         rows.checked_out(out, arrays.shape_of(q, "q"), arrays.dtype_of(q), q)
         return out, None
     if not isinstance(out, tuple) or len(cast("tuple[Any, ...]", out)) != 2:
-        raise _refused("out is not two arrays", "bad-argument", "with keys it is a tuple of two arrays")
+        raise refused("out is not two arrays", "bad-argument", "with keys it is a tuple of two arrays")
     both = cast("tuple[Any, ...]", out)
     for one, array in zip(both, (q, k), strict=True):
         rows.checked_out(one, arrays.shape_of(array, "q"), arrays.dtype_of(array), array)
@@ -225,24 +220,24 @@ def _arguments(
     shape = arrays.shape_of(q, "q")
     rows.float_dtype(q, "q")
     if len(shape) != 4:
-        raise _refused(f"argument 'q' has {len(shape)} dimensions", "wrong-rank", "it takes 4: batch, heads, …")
+        raise refused(f"argument 'q' has {len(shape)} dimensions", "wrong-rank", "it takes 4: batch, heads, …")
     if k is not None:
         heads = arrays.shape_of(k, "k")[axis : axis + 1]
         rows.same_shape(k, "k", (*shape[:axis], *heads, *shape[axis + 1 :]))
         rows.same_dtype(k, "k", q, "q")
     size = shape[3] if rotary_dim is None else index(rotary_dim)
     if size % 2 or not (0 < size <= shape[3] or size == shape[3]):
-        raise _refused(f"rotary_dim is {size} of {shape[3]}", "bad-argument", "it is even, and at most a head's size")
+        raise refused(f"rotary_dim is {size} of {shape[3]}", "bad-argument", "it is even, and at most a head's size")
     if not 0 < base < inf:
-        raise _refused(f"base is {base}", "bad-argument", "it is positive and finite")
+        raise refused(f"base is {base}", "bad-argument", "it is positive and finite")
     at = shape[0], shape[3 - axis]
     if (cos is None) != (sin is None) or (cos is not None and positions is not None):
-        raise _refused("cos, sin or positions do not go together", "bad-argument", "tables are two, without positions")
+        raise refused("cos, sin or positions do not go together", "bad-argument", "tables are two, without positions")
     if positions is not None and arrays.dtype_of(positions, "positions").name not in ("i32", "i64"):
-        raise _refused("positions are no integers", "wrong-dtype", "they take i32 or i64")
+        raise refused("positions are no integers", "wrong-dtype", "they take i32 or i64")
     for name, table in (("cos", cos), ("sin", sin)):
         if table is not None and arrays.dtype_of(table, name).name not in ("f32", "f64"):
-            raise _refused(f"argument {name!r} has the dtype {arrays.dtype_of(table)}", "wrong-dtype", "f32 or f64")
+            raise refused(f"argument {name!r} has the dtype {arrays.dtype_of(table)}", "wrong-dtype", "f32 or f64")
     if cos is not None:
         rows.same_dtype(sin, "sin", cos, "cos")
         rows.same_shape(sin, "sin", arrays.shape_of(cos, "cos"))

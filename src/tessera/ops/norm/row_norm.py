@@ -162,13 +162,7 @@ class RowNorm:
         rows.check_vectors(vectors, sizes)
         if residual is not None:
             rows.same_shape(residual, "residual", shape)
-            if arrays.dtype_of(residual, "residual") != dtype:
-                raise CallError(
-                    f"input has the dtype {dtype}, residual {arrays.dtype_of(residual)}",
-                    code="wrong-dtype",
-                    location=caller_location(),
-                    help="convert one of them",
-                )
+            rows.same_dtype(residual, "residual", input, "input")
         if not 0 <= dropout < 1:
             raise CallError(
                 f"dropout is {dropout}", code="bad-argument", location=caller_location(), help="at least 0, below 1"

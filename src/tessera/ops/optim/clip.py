@@ -12,7 +12,7 @@ from tessera.driver.compile import compile as compiled
 from tessera.numerics.dtypes import DType, bf16, f32, f64
 from tessera.ops import arrays, rows
 from tessera.ops.optim import kernels, lists
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.refusals import checked, checked_methods, refused
 from tessera.ops.steps import check_not_traced, like, written
 from tessera.target.artifact import Artifact
 
@@ -49,9 +49,9 @@ class ClipGradNorm:
         given = {"params": grads}
         lists.check_lists(given, (), ())
         if not max_norm >= 0:
-            raise lists.refused(f"max_norm is {max_norm}", "bad-argument", "it is at least 0; inf clips nothing")
+            raise refused(f"max_norm is {max_norm}", "bad-argument", "it is at least 0; inf clips nothing")
         if not grads:
-            raise lists.refused("there are no gradients", "bad-argument", "give at least one array")
+            raise refused("there are no gradients", "bad-argument", "give at least one array")
         found = lists.in_memory(given)
         wide = f64 if any(arrays.dtype_of(one).name == "f64" for one in grads) else f32
         first = grads[0].detach() if arrays.is_torch(grads[0]) else grads[0]

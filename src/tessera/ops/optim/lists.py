@@ -7,15 +7,10 @@ from math import prod
 from numbers import Real
 from typing import Any, cast
 
-from tessera.errors import CallError, caller_location
 from tessera.ops import arrays, rows
+from tessera.ops.refusals import refused
 
 _SEEDS = 2**64
-
-
-def refused(message: str, code: str, help: str) -> CallError:
-    """Return an error with the caller's place."""
-    return CallError(message, code=code, location=caller_location(), help=help)
 
 
 def check_lists(lists: dict[str, Any], states: Sequence[str], state_dtypes: Sequence[str]) -> None:

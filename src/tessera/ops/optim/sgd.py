@@ -10,7 +10,7 @@ from tessera.driver.compile import compile as compiled
 from tessera.numerics.dtypes import DType, bf16, f32
 from tessera.ops import arrays, rows
 from tessera.ops.optim import kernels, lists
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.refusals import checked, checked_methods, refused
 from tessera.ops.steps import check_not_traced, written
 from tessera.target.artifact import Artifact
 
@@ -73,9 +73,9 @@ class Sgd:
             weight_decay=(weight_decay, 0, inf),
         )
         if (momentum_buffers is None) != (momentum == 0):
-            raise lists.refused("momentum and momentum_buffers do not go together", "bad-argument", "give both or none")
+            raise refused("momentum and momentum_buffers do not go together", "bad-argument", "give both or none")
         if nesterov and (momentum == 0 or dampening != 0):
-            raise lists.refused("nesterov without momentum, or with dampening", "bad-argument", "as in PyTorch")
+            raise refused("nesterov without momentum, or with dampening", "bad-argument", "as in PyTorch")
         scale, divisor = lists.scale_of(grad_scale)
         for place, (param, grad, *others) in enumerate(lists.in_memory(given)):
             buffer = others[0] if others else None

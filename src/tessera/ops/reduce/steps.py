@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from math import nan
 from typing import Any
 
-from tessera.driver.variants import destination_of
 from tessera.numerics.dtypes import BY_NAME, DType, f32, f64, i64
-from tessera.ops import arrays
+from tessera.ops import arrays, rows
 from tessera.ops.reduce import kernels
 from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present
 
@@ -18,8 +17,6 @@ _WIDEST = 128
 _LEAST_STEPS = 4
 """Blocks of a part at least: fewer, and its own result costs more than what it adds up."""
 _PROGRAMS_A_UNIT = 2
-_PROGRAMS_OF_CPUS = 64
-"""Fixed, so that results do not depend on the number of threads."""
 
 SUMS = {
     "sum": ("sum", ""),
@@ -53,8 +50,7 @@ def _parts(x: Any) -> tuple[int, int]:
     block = blocks(shape)
     across = -(-shape[0] // block["BA"]) if len(shape) == 2 else shape[0] * -(-shape[2] // block["BB"])
     steps = max(1, -(-shape[1] // block["BN"]))
-    record = destination_of(arrays.view(x, "an array").device).record()
-    most = _PROGRAMS_A_UNIT * record.machine.units if record.simt else _PROGRAMS_OF_CPUS
+    most = rows.most_programs(x, _PROGRAMS_A_UNIT)
     each = -(-steps // max(1, min(most // across, steps // _LEAST_STEPS)))
     return -(-steps // each), each * block["BN"]
 

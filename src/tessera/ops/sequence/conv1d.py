@@ -9,11 +9,10 @@ from typing import Any, Literal
 import numpy as np
 
 from tessera.driver.compile import compile as compiled
-from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType, bf16
 from tessera.ops import arrays, rows
 from tessera.ops.epilogue import reference as exact
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.refusals import checked, checked_methods, refused
 from tessera.ops.sequence import conv_kernels as kernels
 from tessera.ops.sequence.conv_steps import BACKWARD, FORWARD
 from tessera.target.artifact import Artifact
@@ -138,19 +137,15 @@ class Conv1d:
         return 2 * prod(shape) * dtype.bytes
 
 
-def _refused(message: str, code: str, help: str) -> CallError:
-    return CallError(message, code=code, location=caller_location(), help=help)
-
-
 def _arguments(x: Any, weight: Any, bias: Any, activation: str | None) -> tuple[Any, ...]:
     """Return what the step is called with."""
     shape, filters = arrays.shape_of(x, "x"), arrays.shape_of(weight, "weight")
     rows.float_dtype(x, "x")
     rows.float_dtype(weight, "weight")
     if len(shape) != 3:
-        raise _refused(f"argument 'x' has {len(shape)} dimensions", "wrong-rank", "it takes 3: batch, channels, time")
+        raise refused(f"argument 'x' has {len(shape)} dimensions", "wrong-rank", "it takes 3: batch, channels, time")
     if len(filters) != 2 or filters[0] != shape[1] or not 2 <= filters[1] <= _WIDEST:
-        raise _refused(
+        raise refused(
             f"argument 'weight' has the shape {tuple(filters)}, x {tuple(shape)}",
             "wrong-shape",
             f"it has a filter of 2 to {_WIDEST} elements for each channel",
@@ -159,7 +154,7 @@ def _arguments(x: Any, weight: Any, bias: Any, activation: str | None) -> tuple[
         rows.same_shape(bias, "bias", shape[1:2])
         rows.same_dtype(bias, "bias", weight, "weight")
     if activation not in ("silu", None):
-        raise _refused(f"activation is {activation!r:.60}", "bad-argument", "it is 'silu' or None")
+        raise refused(f"activation is {activation!r:.60}", "bad-argument", "it is 'silu' or None")
     return x, weight, bias, activation is not None
 
 
