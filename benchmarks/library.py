@@ -1,4 +1,4 @@
-"""Measures library ops on a GPU, forward and backward, beside a copy, PyTorch and `torch.compile`.
+"""Measures library ops on a GPU, forward and backward, beside a copy, PyTorch, `torch.compile` and Liger-Kernel.
 
     python benchmarks/library.py [--only rms ln] [--widths 1024 8192] [--turns 3] [--minutes 5] [--csv library.csv]
 
@@ -68,8 +68,9 @@ def main() -> int:
         for width in args.widths:
             if time.monotonic() < end:
                 torch.manual_seed(0)
-                lines += measured(torch, timer, name, width, args.turns)
-                print(*(f"{name} {width} {one.direction} {one.seconds}" for one in lines[-2:]), sep="\n", flush=True)
+                for line in measured(torch, timer, name, width, args.turns):
+                    lines.append(line)
+                    print(name, width, line.direction, line.seconds, flush=True)
     shown(lines)
     if args.csv:
         with args.csv.open("w", newline="") as file:
@@ -85,16 +86,18 @@ def measured(torch: Any, timer: Timer, name: str, width: int, turns: int) -> Ite
     """Check an op, and measure both directions."""
     work = WORKS[name](torch, ELEMENTS // width, width)
     ours, eager = work.ours, work.eager
-    compiled = torch.compile(eager, dynamic=False)
-    check(torch, work)
-    contestants = {"tessera": ours, "eager": eager, "compiled": compiled}
+    if not work.is_random:
+        check(torch, work)
+    contestants = {"tessera": ours, "eager": eager, "compiled": torch.compile(eager, dynamic=False), **work.others}
     with torch.no_grad():
         calls: dict[str, Callable[[], Any]] = {
             one: (lambda call=call: call(*work.inputs)) for one, call in contestants.items()
         }
         yield Line(name, width, "forward", in_turns(torch, timer, calls, work.forward_bytes, turns))
-    results = {one: call(*work.inputs) for one, call in contestants.items()}
-    grads = torch.randn_like(results["eager"])
+    if not work.backward_bytes:
+        return
+    results = {one: as_tuple(call(*work.inputs)) for one, call in contestants.items()}
+    grads = tuple(map(torch.randn_like, results["eager"]))
     wanted = [one for one in work.inputs if one.requires_grad]
     calls = {
         one: (lambda result=result: torch.autograd.grad(result, wanted, grads, retain_graph=True))
@@ -109,15 +112,21 @@ def check(torch: Any, work: Any) -> None:
     few = [one.detach()[:64] if one.shape[0] == rows else one.detach() for one in work.inputs]
     ours = [one.clone().requires_grad_(one.is_floating_point()) for one in few]
     exact = [one.double().requires_grad_() if one.is_floating_point() else one for one in few]
-    got, want = work.ours(*ours), work.eager(*exact)
-    torch.testing.assert_close(got.double(), want, rtol=2e-2, atol=2e-2)
-    grads = torch.randn_like(got)
-    got.backward(grads)
-    want.backward(grads.double())
+    got, want = as_tuple(work.ours(*ours)), as_tuple(work.eager(*exact))
+    for one, other in zip(got, want, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=2e-2, atol=2e-2)
+    grads = tuple(map(torch.randn_like, got))
+    torch.autograd.backward(got, grads)
+    torch.autograd.backward(want, tuple(one.double() for one in grads))
     for one, other in zip(ours, exact, strict=True):
         if other.requires_grad:
             scale = float(other.grad.abs().max())
             torch.testing.assert_close(one.grad.double(), other.grad, rtol=2e-2, atol=2e-2 * scale)
+
+
+def as_tuple(results: Any) -> tuple[Any, ...]:
+    """Return results as a tuple."""
+    return results if isinstance(results, tuple) else (results,)
 
 
 def in_turns(torch: Any, timer: Timer, calls: dict[str, Callable[[], Any]], size: int, turns: int) -> dict[str, float]:
@@ -128,9 +137,10 @@ def in_turns(torch: Any, timer: Timer, calls: dict[str, Callable[[], Any]], size
 
 def shown(lines: list[Line]) -> None:
     """Print a table."""
-    table = Table("op", "width", "pass", "µs", "of copy", "of eager", "of compiled")
+    table = Table("op", "width", "pass", "µs", "of copy", "of eager", "of compiled", "of liger")
     for one in lines:
-        ratios = (f"{one.ratio(peer):.2f}" for peer in ("copy", "eager", "compiled"))
+        peers = ("copy", "eager", "compiled", "liger")
+        ratios = (f"{one.ratio(peer):.2f}" if peer in one.seconds else "" for peer in peers)
         table.add_row(one.work, str(one.width), one.direction, f"{1e6 * one.seconds['tessera']:.0f}", *ratios)
     console = Console()
     console.width = max(console.width, 100)

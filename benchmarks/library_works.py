@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 from tessera import ops as op
@@ -18,7 +19,9 @@ class Work:
         eager: the same of PyTorch, which `torch.compile` takes too.
         inputs: what both are called with; the first ones have a row each.
         forward_bytes: read and written by a call.
-        backward_bytes: read and written by the gradients.
+        backward_bytes: read and written by the gradients; 0 where none are measured.
+        others: more contestants by name, called like the first ones.
+        is_random: whether results cannot be compared.
     """
 
     ours: Callable[..., Any]
@@ -26,6 +29,22 @@ class Work:
     inputs: Sequence[Any]
     forward_bytes: int
     backward_bytes: int
+    others: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Callable[..., Any]])
+    is_random: bool = False
+
+
+def liger(module: str, name: str, call: Callable[[Any], Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """Return a contestant of Liger-Kernel, where that is installed.
+
+    Args:
+        module: of `liger_kernel.ops`.
+        name: the function of autograd in it.
+        call: makes what is called from its `apply`.
+    """
+    try:
+        return {"liger": call(getattr(import_module(f"liger_kernel.ops.{module}"), name).apply)}
+    except ImportError:
+        return {}
 
 
 def _random(torch: Any, *shape: int) -> Any:
@@ -42,6 +61,7 @@ def rms(torch: Any, rows: int, width: int) -> Work:
         (x, w),
         2 * x.nbytes,
         3 * x.nbytes,
+        liger("rms_norm", "LigerRMSNormFunction", lambda call: lambda x, w: call(x, w, 1e-6, 0.0, "llama", False)),
     )
 
 
@@ -55,6 +75,7 @@ def ln(torch: Any, rows: int, width: int) -> Work:
         (x, w, b),
         2 * x.nbytes,
         3 * x.nbytes,
+        liger("layer_norm", "LigerLayerNormFunction", lambda call: lambda x, w, b: call(x, w, b, 1e-5)),
     )
 
 
@@ -62,19 +83,25 @@ def added_rms(torch: Any, rows: int, width: int) -> Work:
     """RMSNorm of a sum with a residual."""
     x, residual, w = _random(torch, rows, width), _random(torch, rows, width), _random(torch, width)
     f = torch.nn.functional
+
+    def theirs(x: Any, residual: Any, w: Any) -> Any:
+        whole = x + residual
+        return f.rms_norm(whole, (width,), w, 1e-6), whole
+
     return Work(
-        lambda x, residual, w: op.norm.rms(x, width, w, 1e-6, residual=residual)[0],
-        lambda x, residual, w: f.rms_norm(x + residual, (width,), w, 1e-6),
+        lambda x, residual, w: op.norm.rms(x, width, w, 1e-6, residual=residual),
+        theirs,
         (x, residual, w),
         4 * x.nbytes,
-        3 * x.nbytes,
+        4 * x.nbytes,
     )
 
 
 def softmax(torch: Any, rows: int, width: int) -> Work:
     """Softmax of rows."""
     x = _random(torch, rows, width)
-    return Work(lambda x: op.softmax(x, 1), lambda x: torch.softmax(x, 1), (x,), 2 * x.nbytes, 3 * x.nbytes)
+    theirs = liger("softmax", "LigerSoftmaxFunction", lambda call: call)
+    return Work(lambda x: op.softmax(x, 1), lambda x: torch.softmax(x, 1), (x,), 2 * x.nbytes, 3 * x.nbytes, theirs)
 
 
 def cross_entropy(torch: Any, rows: int, width: int) -> Work:
@@ -94,7 +121,8 @@ def swiglu(torch: Any, rows: int, width: int) -> Work:
     """SwiGLU of a gate and a value."""
     x, y = _random(torch, rows, width), _random(torch, rows, width)
     f = torch.nn.functional
-    return Work(op.activation.swiglu, lambda x, y: f.silu(x) * y, (x, y), 3 * x.nbytes, 5 * x.nbytes)
+    theirs = liger("swiglu", "LigerSiLUMulFunction", lambda call: call)
+    return Work(op.activation.swiglu, lambda x, y: f.silu(x) * y, (x, y), 3 * x.nbytes, 5 * x.nbytes, theirs)
 
 
 def mse(torch: Any, rows: int, width: int) -> Work:
@@ -106,13 +134,42 @@ def mse(torch: Any, rows: int, width: int) -> Work:
 def total(torch: Any, rows: int, width: int) -> Work:
     """Sums of rows."""
     x = _random(torch, rows, width)
-    return Work(lambda x: op.reduce.sum(x, 1), lambda x: x.sum(1), (x,), x.nbytes, x.nbytes)
+    return Work(lambda x: op.reduce.sum(x, 1), lambda x: x.sum(1), (x,), x.nbytes, 0)  # gradients are views
 
 
 def running(torch: Any, rows: int, width: int) -> Work:
     """Running sums of rows."""
     x = _random(torch, rows, width)
     return Work(lambda x: op.cumsum(x, 1), lambda x: x.cumsum(1), (x,), 2 * x.nbytes, 2 * x.nbytes)
+
+
+def dropout(torch: Any, rows: int, width: int) -> Work:
+    """Dropout of a tenth of the elements."""
+    x = _random(torch, rows, width)
+    theirs = torch.nn.functional.dropout
+    calls = lambda x: op.dropout(x, 0.1, seed=7), lambda x: theirs(x, 0.1)
+    return Work(*calls, (x,), 2 * x.nbytes, 2 * x.nbytes, is_random=True)
+
+
+def embedding(torch: Any, rows: int, width: int) -> Work:
+    """As many rows as there are of a table of a fourth of them."""
+    table, index = _random(torch, rows // 4, width), torch.randint(0, rows // 4, (rows,), device="cuda")
+    read = rows * width * table.element_size()
+    theirs = torch.nn.functional.embedding
+    return Work(lambda i, w: op.embedding(i, w), theirs, (index, table), 2 * read, read + table.nbytes)
+
+
+def conv1d(torch: Any, rows: int, width: int) -> Work:
+    """Causal depthwise convolution of four steps with SiLU, as Mamba has it, of sequences of rows of 4096 channels."""
+    channels = min(4096, rows)
+    x = _random(torch, rows // channels, channels, width)
+    w, b = _random(torch, channels, 4), _random(torch, channels)
+    f = torch.nn.functional
+
+    def theirs(x: Any, w: Any, b: Any) -> Any:
+        return f.silu(f.conv1d(x, w[:, None], b, padding=3, groups=channels)[..., :width])
+
+    return Work(lambda x, w, b: op.conv1d(x, w, b, "silu"), theirs, (x, w, b), 2 * x.nbytes, 3 * x.nbytes)
 
 
 def rope(torch: Any, rows: int, width: int) -> Work:
@@ -127,7 +184,8 @@ def rope(torch: Any, rows: int, width: int) -> Work:
         turn = (cos.to(x.dtype), sin.to(x.dtype))
         return torch.cat([low * turn[0] - high * turn[1], high * turn[0] + low * turn[1]], -1)
 
-    return Work(lambda x: op.attn.rope(x, cos=cos, sin=sin), theirs, (x,), 2 * x.nbytes, 2 * x.nbytes)
+    size = 2 * x.nbytes + cos.nbytes + sin.nbytes
+    return Work(lambda x: op.attn.rope(x, cos=cos, sin=sin), theirs, (x,), size, size)
 
 
 WORKS: dict[str, Callable[[Any, int, int], Work]] = {
@@ -141,5 +199,8 @@ WORKS: dict[str, Callable[[Any, int, int], Work]] = {
     "sum": total,
     "cumsum": running,
     "rope": rope,
+    "dropout": dropout,
+    "embedding": embedding,
+    "conv1d": conv1d,
 }
 """By name."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import shutil
 import tempfile
 import zlib
@@ -13,9 +12,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.draw import by_test, left_out
+
 _CACHE_VARIABLE = "TESSERA_CACHE_DIR"
 _TESTS = Path(__file__).parent
-_DRAWN = re.compile(r"^tests/conformance/.*-(?:scheduled|ptx)-sm_80\]$")
 _private_cache = pytest.StashKey[str]()
 
 
@@ -43,11 +43,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what another tree's run does, and skip the tests marked `device` where no NVIDIA GPU answers."""
+    """Leave out the cases that other trees run, and skip the tests marked `device` where no NVIDIA GPU answers."""
     if _is_whole_suite(config) and "TESSERA_EXHAUSTIVE" not in os.environ:
-        left_out = _left_to_other_trees(items)
-        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
-        items[:] = [item for item in items if item.nodeid not in left_out]
+        others = _left_to_other_trees(items)
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in others])
+        items[:] = [item for item in items if item.nodeid not in others]
     marked = [item for item in items if item.get_closest_marker("device")]
     missing = _why_no_gpu() if marked else None
     if missing is not None:
@@ -61,18 +61,18 @@ def _is_whole_suite(config: pytest.Config) -> bool:
 
 
 def _left_to_other_trees(items: list[pytest.Item]) -> set[str]:
-    """Return the tests for one of two GPUs that are left out: which one is drawn for each, from the sources.
-
-    Every change draws anew, and one tree the same ones however often it is run, as with random programs.
-    """
-    named = {item.nodeid for item in items}
+    """Return the cases that this run leaves out, by name."""
     text = b"".join(path.read_bytes() for path in sorted((_TESTS.parent / "src").rglob("*.py")))
-    tree, found = zlib.crc32(text), set[str]()
-    for name in sorted(named):
-        other = name.replace("sm_80", "sm_90a")
-        if other != name and other in named and _DRAWN.search(name):
-            found.add((name, other)[zlib.crc32(name.encode(), tree) & 1])
-    return found
+    cases = {
+        item.nodeid: item.callspec.indices
+        for item in items
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and not _is_never_left_out(item)
+    }
+    return left_out(by_test(cases), zlib.crc32(text))
+
+
+def _is_never_left_out(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(name) for name in ("device", "every_case"))
 
 
 def _why_no_gpu() -> str | None:

@@ -145,6 +145,7 @@ COMPILED: dict[str, tuple[Callable[[], Any], dict[str, int], dict[str, Any]]] = 
 TENSOR_CORES = {name for name in COMPILED if name.startswith(("gemm", "flash"))} - {"gemm-f32"}
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_90a", "sm_100a"])
 @pytest.mark.parametrize("name", COMPILED)
 def test_compiles_without_spills(name: str, target: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tessera.ops import activation, attn, epilogue, linalg, loss, norm, optim, reduce
+    from tessera.ops.attn import flash_attention
     from tessera.ops.counting import bincount, histogram, unique_consecutive
     from tessera.ops.linalg import matmul, specialize
     from tessera.ops.lookup import embedding
@@ -29,6 +30,7 @@ OPS = {
     "cumsum": "running",
     "dropout": "random",
     "embedding": "lookup",
+    "flash_attention": "attn",
     "histogram": "counting",
     "log_softmax": "softmaxes",
     "logsumexp": "softmaxes",
@@ -58,6 +60,7 @@ __all__ = [
     "dropout",
     "embedding",
     "epilogue",
+    "flash_attention",
     "histogram",
     "linalg",
     "log_softmax",

@@ -15,12 +15,9 @@ from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType, f32, f64
 from tessera.ops import arrays
 from tessera.ops.steps import check_no_gradient, check_not_traced
+from tessera.target.records import TargetRecord
 
 FLOATS = ("f64", "f32", "bf16", "f16")
-_ELEMENTS_A_UNIT = 16384
-_MOST_A_UNIT = 4
-"""Programs of a multiprocessor that share out a sum over rows: as many as have rows of so many elements together. More
-hide more of each other's waits, and write more sums."""
 _PROGRAMS_OF_CPUS = 64
 """Fixed, so that results do not depend on the number of threads."""
 _LEAST_ELEMENTS = 4096
@@ -236,13 +233,31 @@ def together(width: int) -> int:
     return max(1, min(4096 // padded, max(8, 2048 // padded), 64))
 
 
+def record_of(array: Any) -> TargetRecord:
+    """Return the record of an array's device."""
+    return destination_of(arrays.view(array, "an array").device).record()
+
+
 def most_programs(array: Any, of_unit: int) -> int:
     """Return the most programs that share out a sum on an array's device, `of_unit` of each multiprocessor of a GPU."""
-    record = destination_of(arrays.view(array, "an array").device).record()
+    record = record_of(array)
     return of_unit * record.machine.units if record.simt else _PROGRAMS_OF_CPUS
 
 
-def parts(rows: int, width: int, array: Any) -> int:
-    """Return among how many programs a sum over rows is shared out; it depends on sizes and machine alone."""
-    most = most_programs(array, max(1, min(_MOST_A_UNIT, _ELEMENTS_A_UNIT // max(width, 1))))
-    return max(1, min(most, rows, rows * width // _LEAST_ELEMENTS))
+def is_simt(array: Any) -> bool:
+    """Return whether an array's device computes by threads."""
+    return bool(record_of(array).simt)
+
+
+def share(rows: int, width: int, array: Any, of_unit: int, together: int) -> int:
+    """Return how many rows a program has where a sum over rows is shared out; it depends on sizes and machine alone.
+
+    Args:
+        rows: how many there are.
+        width: elements of one.
+        array: on the device.
+        of_unit: programs of each multiprocessor of a GPU.
+        together: what the number is a multiple of.
+    """
+    most = min(most_programs(array, of_unit), rows, rows * width // _LEAST_ELEMENTS)
+    return -(-rows // (max(1, most) * together)) * together

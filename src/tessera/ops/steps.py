@@ -28,12 +28,15 @@ class Gradient:
             on one), and whether each argument of the call needs a gradient.
         of: for each argument of the call, by what was kept, which result of the gradient's step is its gradient, or
             None.
+        view: makes the same results as `step` of what was kept and the gradients of the results, where they are views
+            of these and PyTorch needs no kernel; None elsewhere.
     """
 
     step: Step
     keep: Callable[[Arguments, Arguments], Arguments]
     arguments: Callable[[Arguments, Sequence[Any], Sequence[bool]], Arguments]
     of: Callable[[Arguments], tuple[int | None, ...]]
+    view: Callable[[Arguments, Sequence[Any]], Arguments | None] | None = None
 
 
 @dataclass(frozen=True)

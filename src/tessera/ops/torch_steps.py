@@ -94,7 +94,9 @@ def _register_gradient(torch: Any, library: Any, name: str, step: Step) -> None:
         of, needed = gradient.of(kept), tuple(ctx.needs_input_grad)
         if all(grad is None for grad in grads):
             return (None,) * len(of)
-        found = as_tuple(operator(*gradient.arguments(kept, grads, needed)))
+        found = gradient.view(kept, grads) if gradient.view is not None else None
+        if found is None:
+            found = as_tuple(operator(*gradient.arguments(kept, grads, needed)))
         return tuple(found[at] if at is not None and need else None for at, need in zip(of, needed, strict=True))
 
     torch.library.register_autograd(name, backward, setup_context=setup_context, lib=library)

@@ -1,5 +1,7 @@
 """Tessera's library ops as operators of PyTorch: `import tessera.torch` registers `torch.ops.tessera.*`.
 
+`tessera.torch.sdpa()` puts its attention in place of PyTorch's.
+
 Functions of `tessera.ops` register what they need when a tensor asks for gradients. Import this module before
 `torch.compile` traces them: tracing cannot register operators.
 """
@@ -11,6 +13,9 @@ from importlib import import_module
 from tessera.errors import TargetError
 from tessera.ops import MODULES
 from tessera.ops.steps import STEPS
+from tessera.torch.attention import sdpa
+
+__all__ = ["sdpa"]
 
 
 def _register() -> None:

@@ -14,7 +14,7 @@ SEED = 2**40 + 7
 
 
 def philox(seed, counters):
-    """Return the first word of Philox4x32-10 for each counter (Salmon et al., SC 2011)."""
+    """Return the words of Philox4x32-10 for each counter (Salmon et al., SC 2011)."""
     low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     c = [counters & low, counters >> half, np.zeros_like(counters), np.zeros_like(counters)]
     key = [seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF]
@@ -27,17 +27,18 @@ def philox(seed, counters):
             first & low,
         ]
         key = [(key[0] + 0x9E3779B9) & 0xFFFFFFFF, (key[1] + 0xBB67AE85) & 0xFFFFFFFF]
-    return c[0]
+    return c
 
 
 def exact(x, p, seed=SEED):
     """Return what is kept over its probability."""
-    uniform = (philox(seed, np.arange(x.size, dtype=np.uint64)) >> np.uint64(8)) * 2.0**-24
+    words = np.stack(philox(seed, np.arange(-(-x.size // 4), dtype=np.uint64)), 1).reshape(-1)[: x.size]
+    uniform = (words >> np.uint64(8)) * 2.0**-24
     kept = (uniform >= np.float32(p)).reshape(x.shape)
     return np.where(kept, x.astype(np.float64) / (1 - np.float64(np.float32(p)) or 1), 0.0)
 
 
-SHAPES = [(5, 33), (3, 4, 300), (7,), (), (0, 9), (2, 0)]
+SHAPES = [(5, 33), (3, 4, 300), (5, 4100), (7,), (), (0, 9), (2, 0)]
 
 
 @pytest.mark.parametrize("library", lib.LIBRARIES)
@@ -138,3 +139,10 @@ def test_the_kernel_compiles_without_a_device():
 
 def test_costs():
     assert (dropout.bytes((4, 8), ts.bf16), dropout.flops((4, 8))) == (128, 32)
+
+
+@pytest.mark.parametrize("width", [8, 20, 33])
+def test_norms_drop_the_same_elements(width):
+    x = np.random.default_rng(3).standard_normal((7, width), np.float32)
+    _, summed = op.norm.rms(x, width, residual=np.zeros_like(x), dropout=0.3, seed=SEED)
+    assert np.array_equal(summed, dropout(x, 0.3, seed=SEED))

@@ -140,7 +140,7 @@ def test_operators_of_pytorch_are_sound():
 
     x, weight = torch.randn(12, 19, requires_grad=True), torch.randn(33, 19, requires_grad=True)
     step, target = torch.ops.tessera.linear_cross_entropy.default, torch.randint(0, 33, (12,))
-    torch.library.opcheck(step, (x, weight, target, -100, 0.1, 0.01, "mean", 5, [True, True]))
+    torch.library.opcheck(step, (x, weight, target, -100, 0.1, 0.01, "mean", 5))
 
 
 X, W, T = np.zeros((3, 9), np.float32), np.zeros((5, 9), np.float32), np.zeros(3, np.int64)
@@ -174,13 +174,14 @@ def test_kernels_compile_without_a_device():
     assert all(lib.spills(one) == 0 for one in made.values())
 
 
-def test_chunks_take_about_the_memory_of_the_rows():
-    assert chunk_of(8192, 4096, 128256, 0) == 512
-    assert chunk_of(8192, 4096, 128256, 100) == 100
-    assert chunk_of(16, 4096, 128256, 0) == chunk_of(16, 4096, 1, 40) == 16
+def test_chunks_take_the_memory_of_the_rows():
+    assert chunk_of(4096, 128256, 0) == 4096
+    assert chunk_of(64, 128256, 0) == 1024
+    assert chunk_of(4096, 128256, 100) == 100
+    assert chunk_of(4096, 33, 0) == chunk_of(4096, 33, 40) == 33
 
 
 def test_costs():
     assert LOSS.flops(2, 3, 4) == 48
-    assert LOSS.flops(2, 3, 4, gradient=True) == 144
+    assert LOSS.flops(2, 3, 4, gradient=True) == 192
     assert LOSS.bytes(2, 3, 4, ts.bf16) == 36

@@ -227,8 +227,13 @@ class SimtContext:
             if rule is None:
                 raise CompilerFault(f"a tile of {value.type} was not lowered")
             result = rule(self, owner, layout)
-        self._made[-1][value, layout] = result
+            result = self._made[-1].get((value, layout), result)  # of an op with several results
+        self.remember(value, layout, result)
         return result
+
+    def remember(self, value: SSAValue, layout: LinearLayout, fragment: SSAValue) -> None:
+        """Keep what a tile is in a layout, for other uses in this block."""
+        self._made[-1][value, layout] = fragment
 
     # Layouts
 

@@ -1,6 +1,7 @@
 """Loads in the layout of their only use, so that they need no trip through shared memory.
 
-Default layouts come first (`placement`); this looks back from placed arithmetic to what was loaded for it.
+Default layouts come first (`placement`); this looks back from placed arithmetic to what was loaded for it. Threads that
+have the same row of a tile each load what there is of it once: `x * scale[:, None]` needs no barrier.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def prefer_consumers(placements: Placements, body: Iterable[Operation]) -> None:
         for op in ops_in(top):
             if isinstance(op, LoadOp) and isinstance(op.result.type, TileType):
                 _prefer(placements, op)
-                _prefer_index(placements, op)
+                _prefer_places(placements, op)
             if isinstance(op, scf.ForOp):
                 _prefer_carried(placements, op)
 
@@ -77,23 +78,23 @@ def _only_use(placements: Placements, tile: SSAValue) -> tuple[list[SSAValue], L
     return (list(chain), wanted.pop()) if len(wanted) == 1 else None
 
 
-def _prefer_index(placements: Placements, op: LoadOp) -> None:
-    """Load places, such as those of rows, where the threads are that access them: several may read one place."""
-    wanted = _wanted_as_index(placements, op.result)
+def _prefer_places(placements: Placements, op: LoadOp) -> None:
+    """Load what there is one of for a row, such as its place or a factor, where the threads are that have the row."""
+    wanted = _wanted_of_rows(placements, op.result)
     if wanted is not None and len(wanted) == 1:
         (layout,) = wanted
         if layout.registers <= MOST_REGISTERS:
-            _move_index(placements, op.result, layout)
+            _move_places(placements, op.result, layout)
 
 
-def _wanted_as_index(placements: Placements, value: SSAValue) -> set[LinearLayout] | None:
-    """Return the layouts in which places, and what is computed of them, are wanted; None if there is another use."""
+def _wanted_of_rows(placements: Placements, value: SSAValue) -> set[LinearLayout] | None:
+    """Return the layouts in which places or factors, and what is computed of them, are wanted; None for another use."""
     found: dict[SSAValue, set[LinearLayout]] = {}
     work = [value]
     while work:
         each, layouts, waiting = work[-1], set[LinearLayout](), list[SSAValue]()
         for use in each.uses:
-            later = _computed_of_places(placements, each, use.operation)
+            later = _computed_alike(placements, each, use.operation)
             if later is not None and later not in found:
                 waiting.append(later)
                 continue
@@ -109,8 +110,8 @@ def _wanted_as_index(placements: Placements, value: SSAValue) -> set[LinearLayou
     return found[value]
 
 
-def _computed_of_places(placements: Placements, value: SSAValue, user: Operation) -> SSAValue | None:
-    """Return what a use makes of places that are places again, where they go with it; None for another use."""
+def _computed_alike(placements: Placements, value: SSAValue, user: Operation) -> SSAValue | None:
+    """Return what a use makes of places or factors that goes with them; None for another use."""
     if isinstance(user, _ELEMENTWISE):
         return user.result if placements.of(user.result) == placements.of(value) else None
     return user.result if isinstance(user, BroadcastOp | ReshapeOp) else None
@@ -119,10 +120,13 @@ def _computed_of_places(placements: Placements, value: SSAValue, user: Operation
 def _wanted_by(
     placements: Placements, value: SSAValue, user: Operation, after: set[LinearLayout] | None
 ) -> set[LinearLayout] | None:
-    """Return the layouts in which a use wants places, given those in which its result is wanted; None for no places."""
+    """Return the layouts in which a use wants places or factors, given those in which what goes with them is wanted."""
     if isinstance(user, GatherOp | ScatterOp):
         elements = user.result if isinstance(user, GatherOp) else user.value
         return None if value is elements else {placements.layout_or_default(elements)}
+    if after is None and isinstance(user, _ELEMENTWISE):
+        placed = placements.of(user.result)
+        return None if placed is None else {placed.layout}
     return _before(user, after) if isinstance(user, BroadcastOp | ReshapeOp) else after
 
 
@@ -137,21 +141,21 @@ def _before(op: BroadcastOp | ReshapeOp, after: set[LinearLayout] | None) -> set
     return {collapse(layout, axes) for layout in after}
 
 
-def _move_index(placements: Placements, value: SSAValue, layout: LinearLayout) -> None:
-    """Change where places are, and with them what is computed of them."""
+def _move_places(placements: Placements, value: SSAValue, layout: LinearLayout) -> None:
+    """Change where places or factors are, and with them what is computed of them."""
     work, moved = {value: layout}, set[SSAValue]()
     while work:
         each, layout = work.popitem()
         if each in moved:
             continue
         moved.add(each)
-        placements.place(each, layout, placements.found[each].strength)
         for use in each.uses:
-            user = use.operation
-            if isinstance(user, ReshapeOp):
-                work[user.result] = reshaped(layout, tile_shape(user.result))
-            elif isinstance(user, _ELEMENTWISE):
-                work[user.results[0]] = layout
+            later = _computed_alike(placements, each, use.operation)
+            if later is None or isinstance(use.operation, BroadcastOp):
+                continue
+            is_reshape = isinstance(use.operation, ReshapeOp)
+            work[later] = reshaped(layout, tile_shape(later)) if is_reshape else layout
+        placements.place(each, layout, placements.found[each].strength)
 
 
 def _prefer_carried(placements: Placements, loop: scf.ForOp) -> None:

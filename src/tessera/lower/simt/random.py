@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xdsl.ir import SSAValue
 
 from tessera.ir.layouts import LinearLayout
@@ -9,23 +11,32 @@ from tessera.ir.target.arithmetic import CastOp, ElementwiseOp
 from tessera.ir.tile.random import PhiloxOp
 from tessera.ir.types import element_type
 from tessera.lower.philox import philox_rounds
-from tessera.lower.simt.context import SimtContext, tile_shape
-from tessera.lower.simt.placement import DEFAULT, Placements, follow, infers
-from tessera.lower.simt.rules import lowers
+from tessera.lower.simt.context import SimtContext
+from tessera.lower.simt.placement import follow, infers
+from tessera.lower.simt.rules import lazy, lowers
 from tessera.numerics import dtypes
 
-
-@infers(PhiloxOp)
-def _place_philox(placements: Placements, op: PhiloxOp) -> None:
-    follow(placements, op)
-    for result in op.results:
-        if placements.of(result) is None:
-            placements.place(result, placements.default(tile_shape(result)), DEFAULT)
+infers(PhiloxOp)(follow)
 
 
 @lowers(PhiloxOp)
 def _philox(context: SimtContext, op: PhiloxOp) -> None:
-    layout: LinearLayout = context.layout_of(op.r0)
+    placement = context.placements.of(op.r0)
+    if placement is not None:
+        for result, value in zip(op.results, _words(context, op, placement.layout), strict=True):
+            context.define(result, value)
+
+
+@lazy(PhiloxOp)
+def _lazy_philox(context: SimtContext, op: PhiloxOp, layout: LinearLayout) -> SSAValue:
+    words = _words(context, op, layout)
+    for result, value in zip(op.results, words, strict=True):
+        context.remember(result, layout, value)
+    return words[0]
+
+
+def _words(context: SimtContext, op: PhiloxOp, layout: LinearLayout) -> Sequence[SSAValue]:
+    """Return the four words of each counter, computed in a layout."""
     u32, i64 = element_type(dtypes.u32), element_type(dtypes.i64)
 
     def binary(fn: str, a: SSAValue, b: SSAValue) -> SSAValue:
@@ -46,5 +57,4 @@ def _philox(context: SimtContext, op: PhiloxOp) -> None:
     def constant(value: int) -> SSAValue:
         return context.splat(context.scalars.constant(value, u32), layout)
 
-    for result, value in zip(op.results, philox_rounds(words, keys, constant, binary), strict=True):
-        context.define(result, value)
+    return philox_rounds(words, keys, constant, binary)

@@ -36,18 +36,21 @@ def rounded(x: Any, dtype: DType, saturate: bool) -> Any:
     return x.astype(np.float32).astype(kind).astype(np.float64)
 
 
-def dropout(x: Any, p: float, key: int) -> Any:
+def dropout(x: Any, p: float, key: int, *, fours: bool = False) -> Any:
     """Return dropout of a whole result, by the same Philox numbers as kernels draw.
 
     Args:
         x: the result; an element's number in it is its counter.
         p: probability of a zero.
         key: seed as a signed 64-bit number.
+        fours: whether four elements share a counter, and each has one of its words.
     """
     from tessera.interp.random import philox4x32
 
-    counter = cast(Any, np.arange(x.size, dtype=np.uint64).reshape(x.shape))
-    low, half, zero = np.uint64(0xFFFFFFFF), np.uint64(32), np.zeros(x.shape, np.uint64)
+    number = cast(Any, np.arange(x.size, dtype=np.uint64))
+    counter = number // 4 if fours else number
+    low, half, zero = np.uint64(0xFFFFFFFF), np.uint64(32), np.zeros(x.size, np.uint64)
     words = philox4x32((counter & low, counter >> half, zero, zero), (key & 0xFFFFFFFF, key >> 32 & 0xFFFFFFFF))
-    uniform = (words[0] >> 8).astype(np.float64) * 2.0**-24
+    word = np.choose((number % 4).astype(np.int64), words) if fours else words[0]
+    uniform = ((word >> 8).astype(np.float64) * 2.0**-24).reshape(x.shape)
     return np.where(uniform >= np.float32(p), x / (1 - np.float32(p)), 0.0)

@@ -5,19 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tessera.numerics.dtypes import DType
 from tessera.ops import arrays, rows
+from tessera.ops.lengths import Lengths
 from tessera.ops.loss import class_kernels as kernels
 from tessera.ops.loss import reductions
 from tessera.ops.steps import Arguments, Gradient, Step, like, present
 
+BLOCK = 4096
+"""Gradients that a program computes."""
 WIDEST = 2048
-"""Logits that a program looks at at a time."""
+"""Those of one row at most."""
 _NARROWEST = 32
+WIDEST_ROWS = 65536
+"""Bytes of a row that a program holds, as it computes with it."""
+_LENGTHS = Lengths()
+LAST: dict[str, Any] = {"forward": kernels.forward}
+"""The kernel that ran last."""
 
 
-def block(width: int) -> int:
-    """Return the logits of a row that are looked at at a time."""
-    return max(_NARROWEST, min(WIDEST, 1 << (width - 1).bit_length()))
+def blocks(width: int) -> dict[str, int]:
+    """Return the rows and logits that a program computes gradients of."""
+    along = max(_NARROWEST, min(WIDEST, 1 << (width - 1).bit_length()))
+    return {"BM": BLOCK // along, "BV": along}
 
 
 def row_losses(
@@ -25,9 +35,22 @@ def row_losses(
 ) -> None:
     """Compute the losses of rows, and what is kept of them for gradients."""
     acc = rows.accumulator(arrays.dtype_of(x))
-    given = x, target, weight, losses, stats, ignore_index, smoothing, z_loss
-    lowest = kernels.LOWEST[acc.name]
-    kernels.forward(*given, smooths=smoothing > 0, lowest=lowest, acc=acc, B=block(int(x.shape[1])))
+    kernel, constants = forward_kernel(int(x.shape[1]), acc, _LENGTHS)
+    LAST["forward"] = kernel
+    kernel(x, target, weight, losses, stats, ignore_index, smoothing, z_loss, smooths=smoothing > 0, **constants)
+
+
+def forward_kernel(width: int, acc: DType, lengths: Lengths | None = None) -> tuple[Any, dict[str, Any]]:
+    """Return the kernel for rows of a width, and its constants.
+
+    Args:
+        width: logits of a row.
+        acc: what is computed in.
+        lengths: widths that there were before; None leaves them out of account.
+    """
+    if width * acc.bytes > WIDEST_ROWS or (lengths is not None and lengths.are_many_before(width)):
+        return kernels.forward_wide, {"acc": acc, "lowest": kernels.LOWEST[acc.name]}
+    return kernels.forward, {"acc": acc}
 
 
 def row_gradients(
@@ -41,11 +64,14 @@ def row_gradients(
     ignore_index: int,
     smoothing: float,
     reduced: bool,
+    first: int = 0,
+    classes: int | None = None,
 ) -> None:
-    """Compute the gradients of logits; `grad_x` may be `x`."""
-    acc = rows.accumulator(arrays.dtype_of(x))
-    given = grad, whole, x, target, weight, stats, grad_x, ignore_index, smoothing
-    kernels.backward(*given, smooths=smoothing > 0, reduced=reduced, acc=acc, B=block(int(x.shape[1])))
+    """Compute the gradients of logits, of all classes or of those from `first` on; `grad_x` may be `x`."""
+    acc, width = rows.accumulator(arrays.dtype_of(x)), int(x.shape[1])
+    given = grad, whole, x, target, weight, stats, grad_x, first, width if classes is None else classes
+    options: dict[str, Any] = {"smooths": smoothing > 0, "reduced": reduced, "acc": acc}
+    kernels.backward(*given, ignore_index, smoothing, **options, **blocks(width))
 
 
 def _results(

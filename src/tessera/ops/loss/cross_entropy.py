@@ -14,7 +14,7 @@ from tessera.numerics.dtypes import DType, bf16, i64
 from tessera.ops import arrays, rows
 from tessera.ops.loss import class_kernels as kernels
 from tessera.ops.loss import reductions
-from tessera.ops.loss.class_steps import BACKWARD, FORWARD, block
+from tessera.ops.loss.class_steps import BACKWARD, FORWARD, LAST, blocks, forward_kernel
 from tessera.ops.loss.reductions import Reduction
 from tessera.ops.refusals import checked, checked_methods
 from tessera.ops.steps import present
@@ -219,7 +219,7 @@ class CrossEntropy:
         Raises:
             CallError: `never-run` before the first call.
         """
-        return kernels.forward.explain()
+        return LAST["forward"].explain()
 
     def compile(
         self,
@@ -243,10 +243,12 @@ class CrossEntropy:
         """
         acc = rows.accumulator(dtype)
         given: dict[str, Any] = {"T": dtype, "I": i64, "S": acc, "acc": acc, "weight": None}
-        given |= {"smooths": label_smoothing > 0, "B": block(width)}
+        given["smooths"] = label_smoothing > 0
         if gradient:
+            given |= blocks(width)
             return compiled(kernels.backward, target, dump, {"V": width}, L=dtype, reduced=True, **given)
-        return compiled(kernels.forward, target, dump, {"V": width}, L=acc, lowest=kernels.LOWEST[acc.name], **given)
+        kernel, constants = forward_kernel(width, acc)
+        return compiled(kernel, target, dump, {"V": width}, L=acc, **given | constants)
 
     @staticmethod
     def flops(shape: Sequence[int]) -> int:

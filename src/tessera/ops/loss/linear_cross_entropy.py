@@ -5,16 +5,17 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from tessera.driver.compile import compile as compiled
 from tessera.errors import CallError, caller_location
-from tessera.numerics.dtypes import DType, bf16
+from tessera.numerics.dtypes import DType, bf16, i64
 from tessera.ops import arrays, rows
 from tessera.ops.linalg import gemm
+from tessera.ops.loss import class_kernels as kernels
 from tessera.ops.loss import reductions
 from tessera.ops.loss.cross_entropy import check_options, check_target, cross_entropy, exact_rows
 from tessera.ops.loss.linear_steps import BACKWARD, FORWARD, chunk_of, keep
 from tessera.ops.loss.reductions import Reduction
 from tessera.ops.refusals import checked, checked_methods
-from tessera.ops.steps import needs_gradient
 from tessera.target.artifact import Artifact
 
 
@@ -36,7 +37,7 @@ class LinearCrossEntropy:
         chunk: int | None = None,
         out: Any = None,
     ) -> Any:
-        """Return `cross_entropy(x·weightᵀ, target)`, a chunk of rows after the other.
+        """Return `cross_entropy(x·weightᵀ, target)`, a chunk of classes after the other.
 
         Args:
             x: `(…, H)`, what a linear layer takes; f64, f32, bf16 or f16.
@@ -46,32 +47,32 @@ class LinearCrossEntropy:
             reduction: `mean`, by the number of targets that are not ignored, `sum` or `none`.
             label_smoothing: as for `cross_entropy`.
             z_loss: as for `cross_entropy`.
-            chunk: rows whose logits are in memory at once; by default as many as make them about as large as `x`.
+            chunk: classes whose logits are in memory at once; by default as many as make them as large as `x`, and at
+                least 1024.
             out: array for the result.
 
         Returns:
             One element of shape `()`, or an array as `target` of the dtype of `x`. PyTorch tensors that need gradients
-            have them: they are computed with the loss, chunk by chunk, or after it with `reduction="none"`.
+            have them: `backward()` computes logits once more, so that nothing of their size is kept.
 
         Raises:
             CallError: `not-an-array`, `wrong-rank`, `wrong-shape`, `wrong-dtype`, `bad-argument`, or
                 `out-needs-no-gradient`.
 
         Numerics:
-            Logits and their gradients are rounded to the dtype of `x`; the gradient of the weight is added up over
-            chunks in f32 (f64). Targets that are no class give NaN, as for `cross_entropy`.
+            Logits and their gradients are rounded to the dtype of `x`; the gradient of `x` is added up over chunks in
+            f32 (f64). Targets that are no class give NaN, as for `cross_entropy`.
 
-        Source: Hsu et al., Liger Kernel, 2024.
+        Source: Wijmans et al., Cut Your Losses in Large-Vocabulary Language Models, 2024; Milakov and Gimelshein,
+        Online normalizer calculation for softmax, 2018.
         """
         shape, call = self._arguments(x, weight, target, ignore_index, reduction, label_smoothing, z_loss, chunk)
         shape = shape if reduction == "none" else ()
-        follows = reduction != "none" and needs_gradient(call[:2])
-        wanted = [follows and bool(one.requires_grad) for one in call[:2]]
         if out is None:
-            return FORWARD(*call, wanted)[0].reshape(shape)
+            return FORWARD(*call)[0].reshape(shape)
         rows.checked_out(out, shape, arrays.dtype_of(x), x, weight)
-        results = FORWARD.results(*call, wanted)
-        FORWARD.into(results, *call, wanted)
+        results = FORWARD.results(*call)
+        FORWARD.into(results, *call)
         return reductions.given_out(out, results[0].reshape(shape))
 
     def backward(
@@ -106,8 +107,7 @@ class LinearCrossEntropy:
         shape, call = self._arguments(x, weight, target, ignore_index, reduction, label_smoothing, z_loss, chunk)
         rows.same_shape(grad, "grad", shape if reduction == "none" else ())
         reductions.same_dtype(grad, "grad", arrays.dtype_of(x))
-        given = (*call, [reduction != "none"] * 2)
-        kept = keep(given, FORWARD.fresh(*given))
+        kept = keep(call, FORWARD.fresh(*call))
         of_x, of_weight = BACKWARD.fresh(rows.vector(grad), *kept, [True, True])
         return {"x": of_x.reshape(arrays.shape_of(x, "x")), "weight": of_weight}
 
@@ -139,12 +139,15 @@ class LinearCrossEntropy:
         z_loss: float,
         chunk: int | None,
     ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Return the shape of rows and what the step is called with but its last argument."""
+        """Return the shape of rows and what the step is called with."""
         reductions.check_reduction(reduction)
         smoothing, factor = check_options(label_smoothing, z_loss)
         if chunk is not None and not chunk > 0:
             raise CallError(
-                f"chunk is {chunk}", code="bad-argument", location=caller_location(), help="a number of rows, or None"
+                f"chunk is {chunk}",
+                code="bad-argument",
+                location=caller_location(),
+                help="a number of classes, or None",
             )
         dtype, shape = rows.float_dtype(x, "x"), tuple(arrays.shape_of(x, "x"))
         sizes = tuple(arrays.shape_of(weight, "weight"))
@@ -172,12 +175,12 @@ class LinearCrossEntropy:
         return outer, (*given, int(ignore_index), smoothing, factor, reduction, int(chunk or 0))
 
     def explain(self) -> Any:
-        """Return what the last kernel of rows' losses ran; `ops.linalg.gemm.explain()` says it of products.
+        """Return what the last kernel that looked at logits ran; `ops.linalg.gemm.explain()` says it of products.
 
         Raises:
             CallError: `never-run` before the first call.
         """
-        return cross_entropy.explain()
+        return kernels.begun.explain()
 
     def compile(
         self,
@@ -199,20 +202,21 @@ class LinearCrossEntropy:
             chunk: as in the call.
             target: as for `ts.compile`.
         """
-        size, acc = chunk_of(count, features, classes, chunk or 0), rows.accumulator(dtype)
-        summed: dict[str, Any] = {"trans_a": True, "out_dtype": acc, "target": target}
+        size, acc = chunk_of(features, classes, chunk or 0), rows.accumulator(dtype)
+        options: dict[str, Any] = {"T": dtype, "I": i64, "S": acc, "smooths": False, "acc": acc}
+        options |= {"is_first": False, "lowest": kernels.LOWEST[acc.name]}
         return {
-            "logits": gemm.compile(size, classes, features, dtype, trans_b=True, target=target),
-            "losses": cross_entropy.compile(classes, dtype, target=target),
-            "gradients": cross_entropy.compile(classes, dtype, gradient=True, target=target),
-            "x": gemm.compile(size, features, classes, dtype, target=target),
-            "weight": gemm.compile(classes, features, size, dtype, **summed),
+            "logits": gemm.compile(count, size, features, dtype, trans_b=True, target=target),
+            "losses": compiled(kernels.begun, target, (), {"V": size}, **options),
+            "gradients": cross_entropy.compile(size, dtype, gradient=True, target=target),
+            "x": gemm.compile(count, features, size, dtype, out_dtype=acc, target=target),
+            "weight": gemm.compile(size, features, count, dtype, trans_a=True, target=target),
         }
 
     @staticmethod
     def flops(count: int, features: int, classes: int, gradient: bool = False) -> int:
-        """Return the operations of a call's products; there are three with gradients."""
-        return 2 * count * features * classes * (3 if gradient else 1)
+        """Return the operations of a call's products; there are four with gradients."""
+        return 2 * count * features * classes * (4 if gradient else 1)
 
     @staticmethod
     def bytes(count: int, features: int, classes: int, dtype: DType, gradient: bool = False) -> int:

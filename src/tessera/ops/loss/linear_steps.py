@@ -1,44 +1,40 @@
-"""The steps behind `linear_cross_entropy`: chunks of rows, whose logits and their gradients share one buffer."""
+"""The steps behind `linear_cross_entropy`: chunks of classes, whose logits and their gradients share one buffer.
+
+A first pass over the classes keeps of each row what softmax needs of it. The gradients' pass computes logits again. So
+the gradient of a class's weights is complete with its chunk, and only that of `x` is added up.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tessera.ops import arrays, rows
 from tessera.ops.linalg import gemm
 from tessera.ops.loss import class_kernels as kernels
 from tessera.ops.loss import reductions
-from tessera.ops.loss.class_steps import row_gradients, row_losses
+from tessera.ops.loss.class_steps import row_gradients
 from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present
 
-_LEAST_ROWS = 128
-"""Fewer in a chunk, and products of it are bound by reading the weight."""
+_LEAST_CLASSES = 1024
+"""Fewer in a chunk, and products of it are bound by what they move."""
 
 
-def chunk_of(count: int, features: int, classes: int, chunk: int) -> int:
-    """Return the rows of a chunk; by default their logits take about as much memory as all of `x`."""
-    if chunk > 0:
-        return min(chunk, count)
-    wanted = max(_LEAST_ROWS, -(-count * features // classes))
-    return min(count, 1 << (wanted - 1).bit_length())
+def chunk_of(features: int, classes: int, chunk: int) -> int:
+    """Return the classes of a chunk; by default their logits take as much memory as all of `x`, if that is enough."""
+    return min(chunk if chunk > 0 else max(_LEAST_CLASSES, features), classes)
 
 
-def _unset_gradients(x: Any, weight: Any, wanted: Sequence[bool], of_weight: Any) -> Arguments:
-    return (
-        like(x, x.shape) if wanted[0] else missing(x),
-        like(x, weight.shape, of_weight) if wanted[1] else missing(x),
-    )
-
-
-def _add_gradients(slopes: Any, part: Any, weight: Any, grad_x: Any, grad_weight: Any, is_first: bool) -> None:
-    """Compute gradients of a chunk's rows, and add up that of the weight, by those of its logits."""
-    if grad_x is not None:
-        gemm(slopes, weight, out=grad_x)
-    if grad_weight is not None and is_first:
-        gemm(slopes, part, trans_a=True, out=grad_weight)
-    elif grad_weight is not None:
-        gemm(slopes, part, grad_weight, trans_a=True, out=grad_weight, beta=1.0)
+def _chunks(x: Any, weight: Any, chunk: int) -> Iterator[tuple[slice, Any]]:
+    """Yield chunks of classes, with their logits in one buffer."""
+    classes = int(weight.shape[0])
+    size = chunk_of(int(x.shape[1]), classes, chunk)
+    buffer = like(x, (int(x.shape[0]), size))
+    for start in range(0, classes, size):
+        at = slice(start, min(start + size, classes))
+        logits = buffer[:, : at.stop - start]
+        gemm(x, weight[at], trans_b=True, out=logits)
+        yield at, logits
 
 
 def _results(
@@ -50,12 +46,10 @@ def _results(
     z_loss: float,
     reduction: str,
     chunk: int,
-    wanted: Sequence[bool],
 ) -> Arguments:
     acc, count = rows.accumulator(arrays.dtype_of(x)), x.shape[0]
     out = like(x, (count if reduction == "none" else 1,))
-    kept = like(x, (4, count), acc), like(x, (1 if reduction == "mean" else 0,), acc)
-    return (out, *kept, *_unset_gradients(x, weight, wanted, acc))
+    return out, like(x, (4, count), acc), like(x, (1 if reduction == "mean" else 0,), acc)
 
 
 def _launch(
@@ -68,28 +62,21 @@ def _launch(
     z_loss: float,
     reduction: str,
     chunk: int,
-    wanted: Sequence[bool],
 ) -> None:
-    out, stats, whole, *grads = results
+    out, stats, whole = results
     count, acc = int(x.shape[0]), rows.accumulator(arrays.dtype_of(x))
     if count == 0:
         reductions.fill(out, float("nan") if reduction == "mean" else 0.0)
-        for one in (whole, *grads):
-            arrays.zero(one)
+        arrays.zero(whole)
         return
-    grad_x, grad_weight = map(present, grads)
     losses = out if reduction == "none" else like(x, (count,), acc)
-    size = chunk_of(count, int(x.shape[1]), int(weight.shape[0]), chunk)
-    buffer = like(x, (size, weight.shape[0]))
-    for start in range(0, count, size):
-        at = slice(start, min(start + size, count))
-        part, classes, kept = x[at], target[at], stats[:, at]
-        logits = buffer[: part.shape[0]]
-        gemm(part, weight, trans_b=True, out=logits)
-        row_losses(logits, classes, None, losses[at], kept, ignore_index, smoothing, z_loss)
-        if any(wanted):
-            row_gradients(None, None, logits, classes, None, kept, logits, ignore_index, smoothing, True)
-            _add_gradients(logits, part, weight, None if grad_x is None else grad_x[at], grad_weight, start == 0)
+    state, classes, smooths = like(x, (5, count), acc), int(weight.shape[0]), smoothing > 0
+    options: dict[str, Any] = {"smooths": smooths, "acc": acc}
+    for at, logits in _chunks(x, weight, chunk):
+        first = at.start
+        lowest = kernels.LOWEST[acc.name]
+        kernels.begun(logits, target, state, first, is_first=first == 0, lowest=lowest, **options)
+    kernels.ended(state, target, losses, stats, classes, ignore_index, smoothing, z_loss, **options)
     if reduction != "none":
         shares = stats[3] if reduction == "mean" else None
         reductions.total(losses, shares, out, present(whole), 1.0, acc=acc)
@@ -102,15 +89,13 @@ def _gradient_results(
     target: Any,
     stats: Any,
     whole: Any,
-    grad_x: Any,
-    grad_weight: Any,
     ignore_index: int,
     smoothing: float,
     reduced: bool,
     chunk: int,
     wanted: Sequence[bool],
 ) -> Arguments:
-    return _unset_gradients(x, weight, wanted, None)
+    return like(x, x.shape) if wanted[0] else missing(x), like(x, weight.shape) if wanted[1] else missing(x)
 
 
 def _launch_gradient(
@@ -121,8 +106,6 @@ def _launch_gradient(
     target: Any,
     stats: Any,
     whole: Any,
-    grad_x: Any,
-    grad_weight: Any,
     ignore_index: int,
     smoothing: float,
     reduced: bool,
@@ -130,36 +113,29 @@ def _launch_gradient(
     wanted: Sequence[bool],
 ) -> None:
     of_x, of_weight = map(present, results)
-    acc, count = rows.accumulator(arrays.dtype_of(x)), int(x.shape[0])
-    if count == 0:
+    acc, classes = rows.accumulator(arrays.dtype_of(x)), int(weight.shape[0])
+    if not int(x.shape[0]):
         for one in results:
             arrays.zero(one)
         return
-    known = [(grad_x, of_x), (grad_weight, of_weight)]
-    if all(sums is not None for sums, out in known if out is not None):
-        for sums, out in known:
-            if out is not None:
-                kernels.scaled(sums, grad, whole, out, acc=acc)
-        return
-    total = None if of_weight is None else like(x, weight.shape, acc)
-    size = chunk_of(count, int(x.shape[1]), int(weight.shape[0]), chunk)
-    buffer = like(x, (size, weight.shape[0]))
-    for start in range(0, count, size):
-        at = slice(start, min(start + size, count))
-        part, logits = x[at], buffer[: min(size, count - start)]
-        gemm(part, weight, trans_b=True, out=logits)
-        g = grad if reduced else grad[at]
-        row_gradients(g, whole, logits, target[at], None, stats[:, at], logits, ignore_index, smoothing, reduced)
-        _add_gradients(logits, part, weight, None if of_x is None else of_x[at], total, start == 0)
-    if of_weight is not None:
-        of_weight[...] = total
+    total = None if of_x is None else like(x, x.shape, acc)
+    for at, logits in _chunks(x, weight, chunk):
+        given = grad, whole, logits, target, None, stats, logits, ignore_index, smoothing, reduced
+        row_gradients(*given, first=at.start, classes=classes)
+        if of_weight is not None:
+            gemm(logits, x, trans_a=True, out=of_weight[at])
+        if total is not None and at.start == 0:
+            gemm(logits, weight[at], out=total)
+        elif total is not None:
+            gemm(logits, weight[at], total, out=total, beta=1.0)
+    if of_x is not None:
+        of_x[...] = total
 
 
 BACKWARD = Step(
     "linear_cross_entropy_backward",
-    "(Tensor grad, Tensor x, Tensor weight, Tensor target, Tensor stats, Tensor? whole, Tensor? grad_x, "
-    "Tensor? grad_weight, int ignore_index, float smoothing, bool reduced, int chunk, bool[] wanted) -> "
-    "(Tensor, Tensor)",
+    "(Tensor grad, Tensor x, Tensor weight, Tensor target, Tensor stats, Tensor? whole, int ignore_index, "
+    "float smoothing, bool reduced, int chunk, bool[] wanted) -> (Tensor, Tensor)",
     _gradient_results,
     _launch_gradient,
 )
@@ -167,12 +143,10 @@ BACKWARD = Step(
 
 def keep(given: Arguments, results: Arguments) -> Arguments:
     """Return what gradients are computed from."""
-    x, weight, target, ignore_index, smoothing, _z_loss, reduction, chunk, wanted = given
-    _out, stats, whole, grad_x, grad_weight = results
-    # Of rows apart, no gradient is known before that of their losses.
-    sums = (one if is_wanted else None for one, is_wanted in zip((grad_x, grad_weight), wanted, strict=True))
+    x, weight, target, ignore_index, smoothing, _z_loss, reduction, chunk = given
+    _out, stats, whole = results
     kept = x, weight, target, stats, whole if reduction == "mean" else None
-    return (*kept, *sums, ignore_index, smoothing, reduction != "none", chunk)
+    return (*kept, ignore_index, smoothing, reduction != "none", chunk)
 
 
 def _gradient_arguments(kept: Arguments, grads: Sequence[Any], needed: Sequence[bool]) -> Arguments:
@@ -180,13 +154,13 @@ def _gradient_arguments(kept: Arguments, grads: Sequence[Any], needed: Sequence[
 
 
 def _gradients_of(kept: Arguments) -> tuple[int | None, ...]:
-    return (0, 1, None, None, None, None, None, None, None)
+    return (0, 1, None, None, None, None, None, None)
 
 
 FORWARD = Step(
     "linear_cross_entropy",
     "(Tensor x, Tensor weight, Tensor target, int ignore_index, float smoothing, float z_loss, str reduction, "
-    "int chunk, bool[] wanted) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    "int chunk) -> (Tensor, Tensor, Tensor)",
     _results,
     _launch,
     Gradient(BACKWARD, keep, _gradient_arguments, _gradients_of),

@@ -18,6 +18,7 @@ from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present
 from tessera.target.artifact import Artifact
 
 BLOCK = 1024
+_PROGRAMS_A_UNIT = 8
 
 
 def _results(
@@ -53,9 +54,10 @@ def _launch(
     if not reduced:
         kernels.elements(*given, out, knob, **fixed)
         return
-    programs = rows.parts(count, 1, x)
-    parts = like(x, (programs,), acc)
-    kernels.sums(*given, parts, -(-count // (programs * BLOCK)) * BLOCK, knob, **fixed)
+    block = 4 * BLOCK if rows.is_simt(x) else BLOCK
+    each = rows.share(count, 1, x, _PROGRAMS_A_UNIT, block)
+    parts = like(x, (-(-count // each),), acc)
+    kernels.sums(*given, parts, each, knob, **fixed, B=block)
     reductions.total(parts, None, out, None, reductions.scale(divisor), acc=acc)
 
 

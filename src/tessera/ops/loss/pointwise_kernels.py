@@ -174,6 +174,7 @@ def sums(
     B: Constant = 1024,
 ):
     """Sums of the losses of `each` elements a program."""
+    ts.assume(each % B == 0)
     for part in ts.tile.grid((P, 1)):
         added = ts.tile.zeros((B,), acc)
         end = min((part + 1) * each, N)
@@ -182,7 +183,8 @@ def sums(
             found = loss(x[i : i + B].to(acc), y[i : i + B].to(acc), pos, kind, knob.to(acc))
             if weight is not None:
                 found = found * repeated(weight, i, B, acc, whole[0])
-            added = added + ts.tile.where(i + ts.tile.arange(B, dtype=ts.i64) < end, found, 0.0)
+            left = min(end - i, B).to(ts.i32)
+            added = added + ts.tile.where(ts.tile.arange(B) < left, found, 0.0)
         parts[part] = ts.tile.sum(added)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import tessera as ts
 from tessera.ops.annotations import F32, F64, I64, Constant
+from tessera.ops.random.masks import dropped
 
 T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64)
 W = ts.dtype_var("W", ts.bf16, ts.f16, ts.f32, ts.f64)
@@ -15,9 +16,17 @@ K, M, N, P = ts.dims("K M N P")
 
 
 @ts.function
+def kept_rows(block: Any, m: Any, p: Any, seed: Any) -> Any:
+    """Return rows from `m` on after dropout; the number of an element is its place in the whole array."""
+    count, width = block.shape
+    first = (m + ts.tile.arange(count, dtype=ts.i64)) * width
+    return dropped(block, first, p, seed, width % 4 == 0)
+
+
+@ts.function
 def kept(x: Any, row: Any, p: Any, seed: Any) -> Any:
-    """Return a row after dropout; the counter of an element is its number in the whole array."""
-    return ts.tile.dropout(x, p, seed, row * x.shape[0] + ts.tile.arange(x.shape[0], dtype=ts.i64))
+    """Return a row after dropout."""
+    return kept_rows(x[None, :], row, p, seed).reshape(x.shape)
 
 
 @ts.function
@@ -154,12 +163,11 @@ def backward(
 
 
 @ts.function
-def normalised_rows(x: Any, m: Any, count: Any, mean: Any, rstd: Any, acc: Any) -> Any:
-    """Return several rows as they were normalised, without weights."""
-    block = x[m : m + count, :].to(acc)
+def normalised_rows(block: Any, m: Any, mean: Any, rstd: Any) -> Any:
+    """Return rows from `m` on as they were normalised, without weights."""
     if mean is not None:
-        block = block - mean[m : m + count][:, None]
-    return block * rstd[m : m + count][:, None]
+        block = block - mean[m : m + block.shape[0]][:, None]
+    return block * rstd[m : m + block.shape[0]][:, None]
 
 
 @ts.function
@@ -172,11 +180,10 @@ def rows_gradient(g: Any, normal: Any, scale: Any, is_centred: Any) -> Any:
 
 
 @ts.function
-def kept_rows(block: Any, m: Any, p: Any, seed: Any) -> Any:
-    """Return several rows after dropout."""
-    count, width = block.shape
-    places = (m + ts.tile.arange(count, dtype=ts.i64))[:, None] * width + ts.tile.arange(width, dtype=ts.i64)
-    return ts.tile.dropout(block, p, seed, places)
+def put_down(parts: Any, part: Any, which: Any, total: Any, wanted: Any):
+    """Store the sum over rows that is wanted."""
+    if wanted[which]:
+        parts[which, part, :] = ts.tile.sum(total, 0)
 
 
 @ts.kernel
@@ -195,20 +202,29 @@ def backward_with_sums(
     seed: I64,
     drops: Constant,
     wanted: Constant,
+    ahead: Constant,
     acc: Constant,
     BM: Constant,
 ):
     """The same for `rows` rows of each of P programs, `BM` at a time, which divides them, and sums over these.
 
-    `wanted` says of which of weight, bias and input_bias.
+    `wanted` says of which of weight, bias and input_bias; `ahead` loads rows while those before them are computed.
     """
     for part in ts.tile.grid((P, 1)):
         of_weight = ts.tile.zeros((BM, N), acc)
         of_bias = ts.tile.zeros((BM, N), acc)
         of_input_bias = ts.tile.zeros((BM, N), acc)
-        for m in ts.tile.range(part * rows, min((part + 1) * rows, M), BM):
-            g = grad[m : m + BM, :].to(acc)
-            normal = normalised_rows(x, m, BM, mean, rstd, acc)
+        first = part * rows
+        g_next = grad[first : first + BM, :]
+        x_next = x[first : first + BM, :]
+        for m in ts.tile.range(first, min(first + rows, M), BM):
+            if ahead:
+                g, normal = g_next.to(acc), x_next.to(acc)
+                g_next = grad[m + BM : m + 2 * BM, :]
+                x_next = x[m + BM : m + 2 * BM, :]
+            else:
+                g, normal = grad[m : m + BM, :].to(acc), x[m : m + BM, :].to(acc)
+            normal = normalised_rows(normal, m, mean, rstd)
             if wanted[0]:
                 of_weight = of_weight + g * normal
             if wanted[1]:
@@ -224,12 +240,9 @@ def backward_with_sums(
             grad_x[m : m + BM, :] = rest
             if wanted[2]:
                 of_input_bias = of_input_bias + rest
-        if wanted[0]:
-            parts[0, part, :] = ts.tile.sum(of_weight, 0)
-        if wanted[1]:
-            parts[1, part, :] = ts.tile.sum(of_bias, 0)
-        if wanted[2]:
-            parts[2, part, :] = ts.tile.sum(of_input_bias, 0)
+        put_down(parts, part, 0, of_weight, wanted)
+        put_down(parts, part, 1, of_bias, wanted)
+        put_down(parts, part, 2, of_input_bias, wanted)
 
 
 @ts.kernel

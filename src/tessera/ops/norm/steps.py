@@ -11,7 +11,11 @@ from tessera.ops.norm import kernels
 from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present
 
 WIDEST_SUMS = 16384
-"""Elements of rows from which on sums over rows are taken by columns: a program has no room for them beside its row."""
+"""Elements of rows, times the sums that are wanted, from which on sums over rows are taken by columns: a program has no
+room for them beside its row."""
+
+_BLOCK = 8192
+_MOST_ROWS = 64
 
 
 def _results(
@@ -75,6 +79,23 @@ def _gradient_results(
     return (like(x, x.shape), like(x, x.shape) if p > 0 else missing(x), *sums)
 
 
+def _shares(x: Any, width: int) -> tuple[int, int, bool]:
+    """Return what programs that share out sums over rows do.
+
+    On a GPU one program of a multiprocessor has the sums in registers, and loads rows while it computes those before.
+
+    Args:
+        x: the rows.
+        width: elements of one.
+
+    Returns:
+        Rows at a time, a power of two; programs of a multiprocessor; whether rows are loaded ahead.
+    """
+    if not rows.is_simt(x):
+        return rows.together(width), 1, False
+    return max(1, min(_BLOCK >> max(width - 1, 0).bit_length(), _MOST_ROWS)), 1, True
+
+
 def _launch_gradient(
     results: Arguments,
     grad: Any,
@@ -99,12 +120,12 @@ def _launch_gradient(
     if not any(wanted):
         kernels.backward(*given, p, seed, drops=p > 0, acc=acc)
         return
-    together = rows.together(width)
-    each = -(-count // (rows.parts(count, width, x) * together)) * together
-    programs = -(-count // each)
-    parts = like(x, (3, programs, width), acc)
-    if width <= WIDEST_SUMS:
-        kernels.backward_with_sums(*given, parts, each, p, seed, drops=p > 0, wanted=wanted, acc=acc, BM=together)
+    together, of_unit, ahead = _shares(x, width)
+    each = rows.share(count, width, x, of_unit, together)
+    parts = like(x, (3, -(-count // each), width), acc)
+    if width * sum(wanted) <= WIDEST_SUMS:
+        options: dict[str, Any] = {"drops": p > 0, "wanted": wanted, "ahead": ahead, "acc": acc, "BM": together}
+        kernels.backward_with_sums(*given, parts, each, p, seed, **options)
     else:
         kernels.backward(*given, p, seed, drops=p > 0, acc=acc)
         kernels.sums_by_columns(grad, x, mean, rstd, grad_x, parts, each, wanted=wanted, acc=acc)

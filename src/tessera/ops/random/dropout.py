@@ -50,7 +50,7 @@ class Dropout:
         if not drops and out is None:
             return input
         given = (x, float(p) if drops else 0.0, seed_of(seed))
-        goal = None if out is None else rows.out_rows(out, 1) if shape else None
+        goal = None if out is None else _goal(out, x)
         if goal is not None:
             FORWARD.into((goal,), *given)
             return out
@@ -82,7 +82,7 @@ class Dropout:
         x = arrays.host(input)
         if not training:
             return x
-        return exact.dropout(x, p, seed_of(seed)) if p < 1 else 0 * x
+        return exact.dropout(x, p, seed_of(seed), fours=True) if p < 1 else 0 * x
 
     def explain(self) -> Any:
         """Return what the last kernel ran: backend, schedule, emulations.
@@ -100,7 +100,7 @@ class Dropout:
             dtype: dtype of the rows.
             target: as for `ts.compile`.
         """
-        return compiled(drop, target, (), {"N": width}, T=dtype)
+        return compiled(drop, target, (), {"N": width}, T=dtype, acc=rows.accumulator(dtype))
 
     @staticmethod
     def flops(shape: Sequence[int]) -> int:
@@ -119,7 +119,24 @@ def _matrix(array: Any, p: float) -> tuple[tuple[Any, ...], Any]:
     rows.float_dtype(array, "input")
     if not 0 <= p <= 1:
         raise CallError(f"p is {p}", code="bad-argument", location=caller_location(), help="it is from 0 to 1")
-    return shape, rows.matrix(array, prod(shape[:-1]), shape[-1] if shape else 1)
+    if _is_one(array) or not shape or shape[-1] % 4:
+        return shape, array.reshape(1, -1)
+    return shape, rows.matrix(array, prod(shape[:-1]), shape[-1])
+
+
+def _goal(out: Any, x: Any) -> Any:
+    """Return an array for the result in the shape that it is computed in, None where no strides give that."""
+    if x.shape[0] == 1:
+        return out.reshape(1, -1) if _is_one(out) else None
+    return rows.out_rows(out, 1)
+
+
+def _is_one(array: Any) -> bool:
+    """Return whether an array's elements follow one another, of a tensor that PyTorch traces too."""
+    if arrays.is_torch(array):
+        return bool(array.is_contiguous())
+    found = arrays.view(array, "an array")
+    return rows.is_one(found.shape, found.strides)
 
 
 dropout = Dropout()

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import tessera as ts
+from tessera.ops import arrays, rows
 from tessera.ops.annotations import F32, I64, Constant
+from tessera.ops.random.masks import dropped
 from tessera.ops.steps import Arguments, Gradient, Step, like
 
 T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64)
@@ -19,13 +21,14 @@ def drop(
     out: ts.Tensor[M, N, T],
     p: F32,
     seed: I64,
-    BM: Constant = 4,
-    BN: Constant = 256,
+    acc: Constant,
+    BM: Constant = 1,
+    BN: Constant = 2048,
 ):
-    """Drop elements; the counter of one is its number in the whole array."""
+    """Drop elements of rows; `N` is divisible by 4 where there are several."""
     for m, n in ts.tile.grid((M, BM), (N, BN)):
-        ids = (m + ts.tile.arange(BM, dtype=ts.i64))[:, None] * N + (n + ts.tile.arange(BN, dtype=ts.i64))[None, :]
-        out[m : m + BM, n : n + BN] = ts.tile.dropout(x[m : m + BM, n : n + BN], p, seed, ids)
+        first = (m + ts.tile.arange(BM, dtype=ts.i64)) * N + n
+        out[m : m + BM, n : n + BN] = dropped(x[m : m + BM, n : n + BN].to(acc), first, p, seed, True)
 
 
 def _results(x: Any, p: float, seed: int) -> Arguments:
@@ -34,7 +37,7 @@ def _results(x: Any, p: float, seed: int) -> Arguments:
 
 def _launch(results: Arguments, x: Any, p: float, seed: int) -> None:
     if 0 not in x.shape:
-        drop(x, results[0], p, seed)
+        drop(x, results[0], p, seed, acc=rows.accumulator(arrays.dtype_of(x)))
 
 
 SCHEMA = "(Tensor x, float p, SymInt seed) -> Tensor"

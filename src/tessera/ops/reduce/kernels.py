@@ -49,6 +49,7 @@ def row_sums(
     BN: Constant,
 ):
     """Sums along rows, of `each` elements in each of P parts."""
+    ts.assume(each % BN == 0)
     for p, a in ts.tile.grid((P, 1), (A, BA)):
         total = ts.tile.zeros((BA, BN), acc)
         for n in ts.tile.range(p * each, min((p + 1) * each, N), BN):
@@ -72,6 +73,7 @@ def column_sums(
     BB: Constant,
 ):
     """The same along a dimension in the middle."""
+    ts.assume(each % BN == 0)
     for p, a, b in ts.tile.grid((P, 1), (A, 1), (B, BB)):
         total = ts.tile.zeros((BN, BB), acc)
         for n in ts.tile.range(p * each, min((p + 1) * each, N), BN):
@@ -134,6 +136,7 @@ def row_extremes(
     BN: Constant,
 ):
     """Extremes along rows and their places; `last` is behind all other numbers."""
+    ts.assume(each % BN == 0)
     for p, a in ts.tile.grid((P, 1), (A, BA)):
         begin, end = p * each, min((p + 1) * each, N)
         steps = ts.tile.arange(BN, dtype=ts.i64)[None, :]
@@ -163,6 +166,7 @@ def column_extremes(
     BB: Constant,
 ):
     """The same along a dimension in the middle; elements may have known places of their own, which then count."""
+    ts.assume(each % BN == 0)
     for p, a, b in ts.tile.grid((P, 1), (A, 1), (B, BB)):
         begin, end = p * each, min((p + 1) * each, N)
         steps = ts.tile.arange(BN, dtype=ts.i64)[:, None]

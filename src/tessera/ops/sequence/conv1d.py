@@ -121,7 +121,7 @@ class Conv1d:
         """
         sizes, acc = {"D": 4096, "L": length, "W": width}, rows.accumulator(dtype)
         if gradient:
-            return compiled(kernels.input_gradient, target, (), sizes, T=dtype, U=dtype, S=acc, taps=width, acc=acc)
+            return compiled(kernels.input_gradient, target, (), sizes, T=dtype, U=dtype, taps=width, acc=acc)
         activates = activation is not None
         given: dict[str, Any] = {"T": dtype, "U": dtype, "taps": width, "activates": activates, "acc": acc}
         return compiled(kernels.forward, target, (), sizes, **given)

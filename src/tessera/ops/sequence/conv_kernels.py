@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import tessera as ts
-from tessera.ops.annotations import Constant
+from tessera.ops.annotations import I64, Constant
 
 T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64)
 U = ts.dtype_var("U", ts.bf16, ts.f16, ts.f32, ts.f64)
 S = ts.dtype_var("S", ts.f32, ts.f64, ts.bf16, ts.f16)
-B, D, L, W = ts.dims("B D L W")
+B, D, L, W, P = ts.dims("B D L W P")
 
 
 @ts.function
@@ -45,27 +45,8 @@ def forward(
 
 
 @ts.kernel
-def activation_gradient(
-    grad: ts.Tensor[B, D, L, T],
-    x: ts.Tensor[B, D, L, T],
-    weight: ts.Tensor[D, W, U],
-    bias: ts.Tensor[D, U] | None,
-    out: ts.Tensor[B, D, L, S],
-    taps: Constant,
-    acc: Constant,
-    BD: Constant = 4,
-    BL: Constant = 256,
-):
-    """Gradient of the sums that SiLU was applied to, which are computed again."""
-    for b, d, t in ts.tile.grid((B, 1), (D, BD), (L, BL)):
-        y = convolved(x, weight, bias, b, d, t, (BD, BL), taps, acc)
-        s = ts.tile.sigmoid(y)
-        out[b, d : d + BD, t : t + BL] = grad[b, d : d + BD, t : t + BL].to(acc) * (s + y * s * (1.0 - s))
-
-
-@ts.kernel
 def input_gradient(
-    grad: ts.Tensor[B, D, L, S],
+    grad: ts.Tensor[B, D, L, T],
     weight: ts.Tensor[D, W, U],
     out: ts.Tensor[B, D, L, T],
     taps: Constant,
@@ -84,26 +65,52 @@ def input_gradient(
 
 
 @ts.kernel
-def weight_gradient(
-    grad: ts.Tensor[B, D, L, S],
+def weight_gradients(
+    grad: ts.Tensor[B, D, L, T],
     x: ts.Tensor[B, D, L, T],
-    out: ts.Tensor[D, W, U],
-    out_bias: ts.Tensor[D, U] | None,
+    weight: ts.Tensor[D, W, U],
+    bias: ts.Tensor[D, U] | None,
+    inner: ts.Tensor[B, D, L, T] | None,
+    of_weight: ts.Tensor[P, D, W, S],
+    of_bias: ts.Tensor[P, D, 1, S],
+    each: I64,
+    taps: Constant,
     acc: Constant,
-    BD: Constant = 1,
-    BL: Constant = 512,
+    BD: Constant = 4,
+    BL: Constant = 1024,
 ):
-    """Gradients of one weight of some channels, and of their bias: sums over batch and time in one order."""
-    for d, w in ts.tile.grid((D, BD), (W, 1)):
-        of_weight = ts.tile.zeros((BD, BL), acc)
-        of_bias = ts.tile.zeros((BD, BL), acc)
-        for b in ts.tile.range(B):
-            for t in ts.tile.range(0, L, BL):
-                g = grad[b, d : d + BD, t : t + BL].to(acc)
-                back = t + (w - W + 1)
-                of_weight = of_weight + g * x[b, d : d + BD, back : back + BL].to(acc)
-                of_bias = of_bias + g
-        out[d : d + BD, w] = ts.tile.sum(of_weight, 1)
-        if out_bias is not None:  # no case at run time where there is no bias
-            if w == 0:
-                out_bias[d : d + BD] = ts.tile.sum(of_bias, 1)
+    """Gradients of weights and bias: sums over `each` blocks of times in each of P parts.
+
+    `inner` takes the gradient of the sums that SiLU was applied to, which are computed again.
+    """
+    for p, d in ts.tile.grid((P, 1), (D, BD)):
+        weights = ts.tile.zeros((BD, taps), acc)
+        biases = ts.tile.zeros((BD, 1), acc)
+        blocks = ts.cdiv(L, BL)
+        for i in ts.tile.range(p * each, min((p + 1) * each, B * blocks)):
+            b = i // blocks
+            t = (i - b * blocks) * BL
+            g = grad[b, d : d + BD, t : t + BL].to(acc)
+            if inner is not None:
+                y = convolved(x, weight, bias, b, d, t, (BD, BL), taps, acc)
+                s = ts.tile.sigmoid(y)
+                g = g * (s + y * s * (1.0 - s))
+            for w in ts.tile.static_range(taps):
+                back = t + (w - taps + 1)
+                found = ts.tile.sum(g * x[b, d : d + BD, back : back + BL].to(acc), 1, keepdims=True)
+                weights = ts.tile.where(ts.tile.arange(taps)[None, :] == w, weights + found, weights)
+            biases = biases + ts.tile.sum(g, 1, keepdims=True)
+            if inner is not None:
+                inner[b, d : d + BD, t : t + BL] = g
+        of_weight[p, d : d + BD, :] = weights
+        of_bias[p, d : d + BD, :] = biases
+
+
+@ts.kernel
+def joined(parts: ts.Tensor[P, D, W, S], out: ts.Tensor[D, W, U], acc: Constant, BD: Constant = 64):
+    """Add up the sums of parts in one order."""
+    for d in ts.tile.grid((D, BD)):
+        total = ts.tile.zeros((BD, W), acc)
+        for p in ts.tile.range(P):
+            total = total + parts[p, d : d + BD, :]
+        out[d : d + BD, :] = total

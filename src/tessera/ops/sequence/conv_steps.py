@@ -10,6 +10,10 @@ from tessera.ops import arrays, rows
 from tessera.ops.sequence import conv_kernels as kernels
 from tessera.ops.steps import Arguments, Gradient, Step, like, missing
 
+_CHANNELS, _TIMES = 4, 1024
+"""That a program sums up over at once."""
+_PROGRAMS_A_UNIT = 16
+
 
 def _results(x: Any, weight: Any, bias: Any, activates: bool) -> Arguments:
     return (like(x, x.shape),)
@@ -32,12 +36,19 @@ def _launch_gradient(results: Arguments, grad: Any, x: Any, weight: Any, bias: A
         arrays.zero(of_bias)
         return
     acc, taps = rows.accumulator(arrays.dtype_of(x)), int(weight.shape[1])
-    if activates:
-        sums = like(x, x.shape, acc)
-        kernels.activation_gradient(grad, x, weight, bias, sums, taps=taps, acc=acc)
-        grad = sums
-    kernels.input_gradient(grad, weight, of_x, taps=taps, acc=acc)
-    kernels.weight_gradient(grad, x, of_weight, None if bias is None else of_bias, acc=acc)
+    batches, channels, length = map(int, x.shape)
+    steps = batches * -(-length // _TIMES)
+    most = max(1, rows.most_programs(x, _PROGRAMS_A_UNIT) // -(-channels // _CHANNELS))
+    each = -(-steps // min(most, steps))
+    parts = -(-steps // each)
+    weights, biases = like(x, (parts, channels, taps), acc), like(x, (parts, channels, 1), acc)
+    inner = like(x, x.shape) if activates else None
+    options: dict[str, Any] = {"taps": taps, "acc": acc, "BD": _CHANNELS, "BL": _TIMES}
+    kernels.weight_gradients(grad, x, weight, bias, inner, weights, biases, each, **options)
+    kernels.joined(weights, of_weight, acc=acc)
+    if bias is not None:
+        kernels.joined(biases, of_bias[:, None], acc=acc)
+    kernels.input_gradient(grad if inner is None else inner, weight, of_x, taps=taps, acc=acc)
 
 
 BACKWARD = Step(

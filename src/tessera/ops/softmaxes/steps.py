@@ -7,6 +7,7 @@ from typing import Any
 
 from tessera.numerics.dtypes import BY_NAME, DType
 from tessera.ops import arrays, rows
+from tessera.ops.lengths import Lengths, piece
 from tessera.ops.softmaxes import kernels
 from tessera.ops.steps import Arguments, Gradient, Step, like
 
@@ -14,6 +15,7 @@ WIDEST_ROWS = 65536
 """Bytes of a row, as it is computed, from which on it is taken by pieces: a program has no room for more."""
 
 _FEW_PROGRAMS = 256
+_FORWARD_LENGTHS, _BACKWARD_LENGTHS = Lengths(), Lengths()
 
 
 def is_wide(width: int, acc: DType) -> bool:
@@ -51,7 +53,12 @@ def _forward(form: str, acc: DType, x: Any, mask: Any, y: Any, sums: Any, scale:
         kernel(x, y, sums, scale, form=form, acc=acc, **column_blocks(tuple(map(int, x.shape))))
         return
     boolean = mask is not None and arrays.dtype_of(mask).name == "bool"
-    kernel(x, mask, y, sums, scale, queries, form=form, boolean=boolean, causal=queries > 0, acc=acc)
+    options: dict[str, Any] = {"form": form, "boolean": boolean, "causal": queries > 0, "acc": acc}
+    width = int(x.shape[1])
+    if kernel is kernels.rows and _FORWARD_LENGTHS.are_many_before(width):
+        kernel = LAST[form] = kernels.wide_rows
+        options["BN"] = piece(width)
+    kernel(x, mask, y, sums, scale, queries, **options)
 
 
 def _results(x: Any, mask: Any, scale: Any, queries: Any, form: str, dtype: str) -> Arguments:
@@ -77,8 +84,11 @@ def _launch_gradient(results: Arguments, grad: Any, y: Any, scale: float, form: 
         block = column_blocks(tuple(map(int, y.shape)))
         kernels.columns_backward(grad, y, results[0], scale, form=form, acc=acc, **block)
         return
-    kernel = kernels.wide_rows_backward if is_wide(2 * int(y.shape[1]), acc) else kernels.rows_backward
-    kernel(grad, y, results[0], scale, form=form, masked=masked, acc=acc)
+    width, options = int(y.shape[1]), dict[str, Any](form=form, masked=masked, acc=acc)
+    if is_wide(2 * width, acc) or _BACKWARD_LENGTHS.are_many_before(width):
+        kernels.wide_rows_backward(grad, y, results[0], scale, **options, BN=piece(width))
+    else:
+        kernels.rows_backward(grad, y, results[0], scale, **options)
 
 
 SOFTMAX_BACKWARD = Step(

@@ -24,6 +24,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.data import dataclass
 from tessera.ir import decisions
+from tessera.ir.live_tiles import live_registers
 from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
 from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
@@ -44,6 +45,10 @@ ROW_BYTES_PER_WARP = 4096
 COLUMN_BYTES_PER_WARP = 8192
 MOST_ELEMENTS_PER_WARP = 2048
 """Of rows of bytes: 64 registers a thread hold them as f32."""
+MOST_WARPS = 16
+MOST_LIVE = 200
+"""Registers of a thread that tiles take, as `live_tiles` counts them, without any in memory (gradients of LayerNorm of
+rows of 8192 with the sums for weights and bias on an H200: 0.47 of a copy's rate with 288, 0.71 with 144 and 72)."""
 ROWS_PER_WARP = 16
 FEW_ROWS = 8
 LEAST_COLUMNS = 256
@@ -75,11 +80,21 @@ def _schedule_launch(unit: Operation, target: TargetRecord, knobs: Knobs) -> Non
     chosen = decisions.NUM_WARPS.of(unit)  # by warp-specialize
     shared = decisions.SPLIT_SUMS.on(unit)
     warps = chosen or knobs.num_warps or _warps(ops, products, rows_only, shared, target)
+    if not products and not (chosen or knobs.num_warps):
+        warps = _with_room(unit, warps, target)
     decisions.NUM_WARPS.write(unit, warps)
     for op in products:
         decisions.ROWS_ONLY.write(op, int(rows_only))
     if products and isinstance(unit, GridOp) and len(unit.block_sizes) == 2:
         decisions.GROUP.write(unit, knobs.group_m or int(KNOBS["group_m"].default))
+
+
+def _with_room(unit: Operation, warps: int, target: TargetRecord) -> int:
+    """Return at least so many warps, and as many more as it takes for tiles to stay in registers."""
+    live = live_registers(unit.body.block) if isinstance(unit, GridOp) else 0.0
+    while live > MOST_LIVE * target.warp_size * warps and warps < MOST_WARPS:
+        warps *= 2
+    return warps
 
 
 def _elements(type_: object) -> int:
@@ -113,7 +128,7 @@ def _warps(ops: Iterable[Operation], products: list[MmaOp], rows_only: bool, sha
     # More programs of fewer warps run at a time (sums of rows of 12000 in f32: 0.77 to 0.97).
     if largest == chunk_tiles.SCANNED_ELEMENTS and any(map(_scans_row, ops)):
         each = MOST_ELEMENTS_PER_WARP
-    return _power_of_two(largest / each, 4 if not reduces else 1, min(16, most))
+    return _power_of_two(largest / each, 4 if not reduces else 1, min(MOST_WARPS, most))
 
 
 def _stores_chunks(op: Operation) -> bool:

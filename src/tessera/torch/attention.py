@@ -1,0 +1,69 @@
+"""Tessera's attention in place of PyTorch's."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+from tessera.ops.attn import flash_attention
+
+
+@contextmanager
+def sdpa() -> Generator[None]:
+    """Let `torch.nn.functional.scaled_dot_product_attention` be Tessera's attention inside a `with` block.
+
+    So models compute with it whose source says nothing of it. Calls that it does not take go to PyTorch as before:
+    with dropout, of other dtypes than f32, bf16, f16 and f64, of fewer than three or more than four dimensions, and
+    causal ones of other than as many queries as keys, which PyTorch aligns to the first key. Masks are added to scores;
+    boolean ones hide. The function is replaced for all threads; code that has imported it by name keeps PyTorch's.
+    """
+    torch: Any = sys.modules["torch"]
+    functional, theirs = torch.nn.functional, torch.nn.functional.scaled_dot_product_attention
+
+    def ours(
+        query: Any,
+        key: Any,
+        value: Any,
+        attn_mask: Any = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Any:
+        given = query, key, value
+        if dropout_p > 0 or not _is_taken(torch, given, attn_mask, is_causal, enable_gqa):
+            options = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}
+            return theirs(*given, **options, enable_gqa=enable_gqa)
+        q, k, v = (one if one.dim() == 4 else one[None] for one in given)
+        bias = _bias(torch, attn_mask, query.dtype)
+        found = flash_attention(q, k, v, causal=is_causal, scale=scale, bias=bias)
+        return found if query.dim() == 4 else found[0]
+
+    functional.scaled_dot_product_attention = ours
+    try:
+        yield
+    finally:
+        functional.scaled_dot_product_attention = theirs
+
+
+def _is_taken(torch: Any, given: tuple[Any, ...], mask: Any, is_causal: bool, shares: bool) -> bool:
+    """Return whether a call is computed by Tessera."""
+    query, key, value = given
+    kinds = {torch.float64, torch.float32, torch.bfloat16, torch.float16}
+    if any(one.dtype != query.dtype or one.dim() != query.dim() for one in given) or query.dtype not in kinds:
+        return False
+    if query.dim() not in (3, 4) or (is_causal and (mask is not None or query.shape[-2] != key.shape[-2])):
+        return False
+    if any(one.is_nested for one in given) or query.shape[:-3] != key.shape[:-3]:
+        return False
+    heads = query.shape[-3] == key.shape[-3] or (shares and key.shape[-3] and query.shape[-3] % key.shape[-3] == 0)
+    return bool(heads) and key.shape[:-1] == value.shape[:-1]
+
+
+def _bias(torch: Any, mask: Any, kind: Any) -> Any:
+    """Return what a mask adds to scores."""
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    return torch.zeros(mask.shape, dtype=kind, device=mask.device).masked_fill_(~mask, float("-inf"))

@@ -1,0 +1,77 @@
+"""`ops.flash_attention` on a real GPU, forward and backward, against PyTorch in float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tessera import ops as op
+from tests.device.test_library import agree
+
+pytestmark = pytest.mark.device
+
+
+@pytest.fixture
+def torch() -> Any:
+    found = pytest.importorskip("torch")
+    found.manual_seed(0)
+    return found
+
+
+def attend(torch: Any, q: Any, k: Any, v: Any, options: Mapping[str, Any]) -> Any:
+    """Return attention as it is defined."""
+    keys, values = (one.repeat_interleave(q.shape[1] // k.shape[1], 1) for one in (k, v))
+    scores = q @ keys.transpose(-1, -2) / math.sqrt(q.shape[3])
+    if "softcap" in options:
+        scores = options["softcap"] * torch.tanh(scores / options["softcap"])
+    queries, places = (torch.arange(count, device="cuda") for count in scores.shape[2:])
+    apart = places - (queries[:, None] + len(places) - len(queries))
+    before, after = options.get("window", (10**6, 10**6))
+    hidden = (apart < -before) | (apart > (0 if options.get("causal") else after))
+    if "bias" in options:
+        scores = scores + options["bias"].double()
+    scores = scores.masked_fill(hidden, -math.inf)
+    lse = torch.logsumexp(scores, -1, keepdim=True)
+    return torch.exp(scores - torch.where(lse == -math.inf, 0.0, lse)) @ values
+
+
+FORMS = {
+    "shared heads": ((2, 4, 2, 333, 333, 128, 128), {"causal": True}),
+    "narrow heads": ((2, 4, 4, 300, 517, 64, 64), {}),
+    "one key for all": ((1, 4, 1, 129, 700, 96, 96), {"causal": True}),
+    "window": ((1, 2, 2, 200, 200, 80, 80), {"window": (50, 20)}),
+    "other values": ((1, 2, 1, 150, 300, 192, 128), {"causal": True}),
+    "wide heads": ((1, 2, 2, 100, 128, 256, 256), {}),
+    "more queries": ((1, 2, 2, 200, 70, 64, 64), {"causal": True}),
+    "cap": ((1, 2, 2, 65, 130, 128, 128), {"causal": True, "softcap": 5.0}),
+    "one query": ((3, 8, 2, 1, 515, 128, 128), {"causal": True}),
+}
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("name", FORMS)
+def test_forms(torch, name, kind):
+    (b, h, g, s, n, d, e), options = FORMS[name]
+    shapes = ((b, h, s, d), (b, g, n, d), (b, g, n, e))
+    inputs = [torch.randn(shape, device="cuda").to(getattr(torch, kind)) for shape in shapes]
+    ours = lambda q, k, v: op.flash_attention(q, k, v, **options)  # noqa: E731
+    agree(torch, ours, lambda q, k, v: attend(torch, q, k, v, options), inputs, 32 if kind == "float32" else 4)
+
+
+def test_bias(torch):
+    inputs = [torch.randn(2, 3, 130, 64, device="cuda").bfloat16() for _ in range(3)]
+    bias = torch.randn(3, 1, 130, device="cuda").bfloat16()
+    theirs = lambda q, k, v, bias: attend(torch, q, k, v, {"bias": bias})  # noqa: E731
+    agree(torch, lambda q, k, v, bias: op.flash_attention(q, k, v, bias=bias), theirs, [*inputs, bias], 4)
+
+
+def test_the_same_bits_again(torch):
+    q, k, v = (torch.randn(1, 4, 500, 64, device="cuda").bfloat16().requires_grad_() for _ in range(3))
+    found = []
+    for _ in range(5):
+        out = op.flash_attention(q, k, v, causal=True)
+        found.append([out.detach(), *torch.autograd.grad(out, (q, k, v), torch.ones_like(out))])
+    assert all(torch.equal(one, other) for again in found[1:] for one, other in zip(found[0], again, strict=True))

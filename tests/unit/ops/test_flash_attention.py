@@ -1,0 +1,341 @@
+"""Attention against PyTorch in float64: masks, shared heads, gradients; and what GPUs would compute, emulated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import ops as op
+from tessera.ops.attn import flash_kernels as kernels
+from tessera.ops.attn.flash_steps import Blocks
+from tessera.target.registry import target_named
+from tessera.tools.emulate.launch import Emulation, Limits
+from tessera.tools.emulate.memory import Device
+from tests.unit.ops import library as lib
+
+attention = op.flash_attention
+FAR = 10**6
+
+
+def operands(rng, shape=(2, 4, 2, 37, 53, 16, 24), dtype=ts.f32, order="bhsd"):
+    """Return queries, keys, values and a gradient of sizes (B, H, G, S, N, D, E)."""
+    b, h, g, s, n, d, e = shape
+    made = (lib.normal(rng, b, *sizes, dtype=dtype) for sizes in ((h, s, d), (g, n, d), (g, n, e), (h, s, e)))
+    return [np.ascontiguousarray(one.swapaxes(1, 2)) if order == "bshd" else one for one in made]
+
+
+def by_torch(q, k, v, grad, *, causal=False, scale=None, window=None, softcap=None, bias=None, alibi_slopes=None):
+    """Return result, logsumexp and gradients in float64, the bias's among them."""
+    torch = pytest.importorskip("torch")
+    given = [q, k, v] if bias is None else [q, k, v, bias]
+    wide = [torch.from_numpy(one.astype(np.float64)).requires_grad_() for one in given]
+    shared = q.shape[1] // k.shape[1]
+    keys, values = (one.repeat_interleave(shared, 1) for one in wide[1:3])
+    scores = wide[0] @ keys.transpose(-1, -2) * (q.shape[3] ** -0.5 if scale is None else scale)
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    if bias is not None:
+        scores = scores + wide[3]
+    apart = torch.arange(k.shape[2])[None, :] - (torch.arange(q.shape[2])[:, None] + k.shape[2] - q.shape[2])
+    if alibi_slopes is not None:
+        scores = scores - torch.from_numpy(alibi_slopes.astype(np.float64))[:, None, None] * apart.abs()
+    before, after = (FAR if one is None else one for one in window or (None, None))
+    hidden = (apart < -before) | (apart > (0 if causal else after))
+    scores = scores.masked_fill(hidden, -np.inf)
+    lse = torch.logsumexp(scores, -1)
+    weights = torch.exp(scores - torch.where(lse == -np.inf, 0.0, lse)[..., None])
+    out = weights @ values
+    out.backward(torch.from_numpy(grad.astype(np.float64)))
+    return out.detach().numpy(), lse.detach().numpy(), [one.grad.numpy() for one in wide]
+
+
+FORMS = {
+    "plain": {},
+    "causal": {"causal": True},
+    "scaled": {"scale": -0.3},
+    "window": {"window": (9, 4)},
+    "one-sided": {"window": (None, 2)},
+    "causal window": {"causal": True, "window": (5, 7)},
+    "cap": {"softcap": 0.7, "causal": True},
+    "alibi": {"alibi_slopes": np.array([0.5, 0.25, 0.125, 1.0], np.float32)},
+    "bias": {"bias": (1, 4, 37, 53), "softcap": 1.5},
+    "bias of keys": {"bias": (2, 1, 1, 53), "causal": True},
+}
+
+
+def options_of(rng, name, dtype=ts.f32):
+    made = dict(FORMS[name])
+    if "bias" in made:
+        made["bias"] = lib.normal(rng, *made["bias"], dtype=dtype)
+    return made
+
+
+@pytest.mark.parametrize("library", lib.LIBRARIES)
+@pytest.mark.parametrize("name", FORMS)
+def test_forms(name, library):
+    rng = np.random.default_rng(1)
+    q, k, v, grad = operands(rng)
+    options = options_of(rng, name)
+    out, lse, slopes = by_torch(q, k, v, grad, **options)
+    assert np.allclose(attention.reference(q, k, v, **options), out, atol=1e-10)
+    given = {
+        key: lib.of_library(library, one) if key in ("bias", "alibi_slopes") else one for key, one in options.items()
+    }
+    ours = [lib.of_library(library, one) for one in (q, k, v)]
+    found, sums = attention(*ours, **given, return_lse=True)
+    lib.close(found, out, ts.f32, 8)
+    lib.close(sums, lse, ts.f32, 8)
+    made = attention.backward(lib.of_library(library, grad), *ours, **given)
+    for one, exact in zip(made.values(), slopes, strict=True):
+        lib.close(one, exact, ts.f32, 32)
+
+
+SHAPES = {
+    "one query": (1, 2, 1, 1, 300, 16, 16),
+    "more queries than keys": (1, 2, 2, 150, 40, 16, 16),
+    "wide heads": (1, 1, 1, 130, 140, 192, 128),
+    "odd heads": (2, 3, 1, 20, 33, 40, 7),
+    "no keys": (1, 2, 2, 5, 0, 16, 8),
+    "no queries": (1, 2, 2, 0, 5, 16, 8),
+    "no batch": (0, 2, 2, 4, 5, 16, 8),
+}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes(name, causal):
+    q, k, v, grad = operands(np.random.default_rng(2), SHAPES[name])
+    out, lse, slopes = by_torch(q, k, v, grad, causal=causal)
+    found, sums = attention(q, k, v, causal=causal, return_lse=True)
+    lib.close(found, out, ts.f32, 8)
+    lib.close(sums, lse, ts.f32, 8)
+    made = attention.backward(grad, q, k, v, causal=causal)
+    for one, exact in zip(made.values(), slopes, strict=True):
+        lib.close(one, exact, ts.f32, 32)
+
+
+@pytest.mark.parametrize("dtype", lib.FLOATS, ids=str)
+def test_dtypes(dtype):
+    q, k, v, grad = operands(np.random.default_rng(3), dtype=dtype)
+    out, _, slopes = by_torch(q, k, v, grad, causal=True)
+    found = attention(q, k, v, causal=True)
+    assert found.dtype == q.dtype
+    lib.close(found, out, dtype, 8)
+    for one, exact in zip(attention.backward(grad, q, k, v, causal=True).values(), slopes, strict=True):
+        lib.close(one, exact, dtype, 16)
+
+
+def test_rows_that_see_nothing_are_zeros():
+    q, k, v, _ = operands(np.random.default_rng(4))
+    bias = np.zeros((37, 53), np.float32)
+    bias[5] = -np.inf
+    found, lse = attention(q, k, v, bias=bias, return_lse=True)
+    assert (found[:, :, 5] == 0).all()
+    assert (lse[:, :, 5] == -np.inf).all()
+    assert np.isfinite(np.delete(lse, 5, 2)).all()
+    made = attention.backward(np.ones_like(found), q, k, v, bias=bias)
+    assert all(np.isfinite(one).all() for one in made.values())
+    assert (made["q"][:, :, 5] == 0).all()
+
+
+@pytest.mark.parametrize("scale", [1e-30, 30.0])
+def test_large_and_small_scores(scale):
+    q, k, v, grad = operands(np.random.default_rng(5))
+    out, _, slopes = by_torch(q, k, v, grad, scale=scale)
+    lib.close(attention(q, k, v, scale=scale), out, ts.f32, 256)
+    for one, exact in zip(attention.backward(grad, q, k, v, scale=scale).values(), slopes, strict=True):
+        lib.close(one, exact, ts.f32, 512)
+
+
+def test_gradients_are_finite_differences():
+    rng = np.random.default_rng(6)
+    q, k, v, grad = operands(rng, (1, 2, 1, 3, 4, 3, 2), ts.f64)
+    bias = lib.normal(rng, 2, 3, 4, dtype=ts.f64)
+    options = {"causal": True, "softcap": 2.0}
+    given = {"q": q, "k": k, "v": v, "bias": bias}
+    slopes = lib.differences(lambda at: float((attention(**at, **options) * grad).sum()), given)
+    for name, one in attention.backward(grad, q, k, v, bias=bias, **options).items():
+        assert np.allclose(one, slopes[name], atol=1e-6), name
+
+
+@pytest.mark.parametrize("library", lib.LIBRARIES)
+def test_places_before_heads(library):
+    rng = np.random.default_rng(7)
+    q, k, v, grad = operands(rng, order="bshd")
+    turned = [one.swapaxes(1, 2) for one in (q, k, v, grad)]
+    out, _, slopes = by_torch(*turned, causal=True)
+    ours = [lib.of_library(library, one) for one in (q, k, v, grad)]
+    found = attention(*ours[:3], causal=True, layout="bshd")
+    lib.close(found, out.swapaxes(1, 2), ts.f32, 8)
+    goal = lib.of_library(library, np.full(out.swapaxes(1, 2).shape, np.nan, np.float32))
+    assert attention(*ours[:3], causal=True, layout="bshd", out=goal) is goal
+    lib.close(goal, out.swapaxes(1, 2), ts.f32, 8)
+    made = attention.backward(ours[3], *ours[:3], causal=True, layout="bshd")
+    for one, exact in zip(made.values(), slopes, strict=True):
+        lib.close(one, exact.swapaxes(1, 2), ts.f32, 32)
+
+
+def test_training_with_pytorch():
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(8)
+    q, k, v, grad = (torch.from_numpy(one) for one in operands(rng))
+    bias = torch.from_numpy(lib.normal(rng, 4, 1, 53))
+    given = [one.requires_grad_() for one in (q, k, v, bias)]
+    out, lse = attention(q, k, v, bias=bias, return_lse=True)
+    (out * grad).sum().backward(retain_graph=True)
+    exact = by_torch(*(one.detach().numpy() for one in (q, k, v, grad)), bias=bias.detach().numpy())
+    for one, want in zip(given, exact[2], strict=True):
+        lib.close(one.grad, want.sum(0) if one is bias and want.ndim > 3 else want, ts.f32, 32)
+        one.grad = None
+    (lse * lse).sum().backward()
+    keys = k.repeat_interleave(2, 1)
+    scores = q.detach().double() @ keys.detach().double().transpose(-1, -2) * 0.25 + bias.detach()
+    weights = torch.softmax(scores, -1) * 2 * torch.logsumexp(scores, -1, keepdim=True)
+    lib.close(q.grad, (weights @ keys.detach().double() * 0.25).numpy(), ts.f32, 32)
+    assert float(v.grad.abs().max()) == 0
+    with pytest.raises(ts.errors.CallError, match="out-needs-no-gradient"):
+        attention(q, k, v, out=torch.empty(2, 4, 37, 24))
+
+
+@pytest.mark.slow
+def test_operators_of_pytorch_are_sound():
+    torch = pytest.importorskip("torch")
+    import tessera.torch  # noqa: F401
+
+    q, k, v, _ = (torch.from_numpy(one).requires_grad_() for one in operands(np.random.default_rng(9)))
+    far = 2**31 - 1
+    torch.library.opcheck(torch.ops.tessera.flash_attention.default, (q, k, v, None, None, 0.25, 0.0, far, far, True))
+
+
+def attend(torch, x, **options):
+    """Return what a model's attention gives, with its gradient."""
+    x = x.clone().requires_grad_()
+    y = torch.nn.functional.scaled_dot_product_attention(x, x, x * 2, **options)
+    y.backward(torch.ones_like(y))
+    return y.detach(), x.grad
+
+
+def test_in_place_of_pytorchs():
+    torch = pytest.importorskip("torch")
+    import tessera.torch
+
+    torch.manual_seed(0)
+    theirs, x = torch.nn.functional.scaled_dot_product_attention, torch.randn(2, 3, 17, 8)
+    mask = torch.rand(17, 17) < 0.7
+    for options in ({}, {"is_causal": True}, {"attn_mask": mask}, {"attn_mask": torch.randn(3, 1, 17), "scale": 0.1}):
+        with tessera.torch.sdpa():
+            assert torch.nn.functional.scaled_dot_product_attention is not theirs
+            found = attend(torch, x, **options)
+        for one, other in zip(found, attend(torch, x, **options), strict=True):
+            assert torch.allclose(one, other, atol=1e-5)
+    q, k = torch.randn(4, 5, 8), torch.randn(2, 9, 8)
+    with tessera.torch.sdpa():
+        shared = torch.nn.functional.scaled_dot_product_attention(q, k, k, enable_gqa=True)
+        first = torch.nn.functional.scaled_dot_product_attention(q[:2], k, k, is_causal=True)
+        dropped = torch.nn.functional.scaled_dot_product_attention(q[:2], k, k, dropout_p=1.0)
+        with pytest.raises(RuntimeError):
+            torch.nn.functional.scaled_dot_product_attention(q, k, k)
+    assert torch.nn.functional.scaled_dot_product_attention is theirs
+    assert torch.allclose(shared, theirs(q, k, k, enable_gqa=True), atol=1e-5)
+    assert torch.equal(first, theirs(q[:2], k, k, is_causal=True))
+    assert float(dropped.abs().max()) == 0
+
+
+def emulated(kernel, target, arrays, dims, numbers, **constants):
+    """Run a kernel for a GPU on an emulated one, whose arguments are arrays or None, and then numbers."""
+    artifact = ts.compile(kernel, target, ["ptx"], dims, **constants)
+    device, given = Device(), [one for one in arrays if one is not None]
+    pointers = [device.add(one.reshape(-1).view(np.uint8), np.ones(one.nbytes, bool)) for one in given]
+    shapes = [(one.shape, tuple(step // one.itemsize for step in one.strides)) for one in given]
+    Emulation(artifact).run(device, pointers, shapes + [None] * len(numbers), list(numbers), Limits(10**9))
+    for number, one in enumerate(given):
+        one.reshape(-1).view(np.uint8)[...] = device.back(number)
+
+
+@pytest.mark.parametrize(("target", "causal"), [("sm_80", False), ("sm_90a", True)])
+def test_what_gpus_would_compute(target, causal):
+    rng = np.random.default_rng(10)
+    q, k, v, grad = operands(rng, (1, 2, 1, 70, 100, 32, 32), ts.f16)
+    out, lse, slopes = by_torch(q, k, v, grad, causal=causal)
+    numbers = 32**-0.5, 1.0, 0, 0
+    options = {
+        "bias": None,
+        "slopes": None,
+        "causal": causal,
+        "windowed": False,
+        "caps": False,
+        "empties": False,
+        "plain": True,
+    }
+    options |= {"acc": ts.f32, "T": ts.f16, "S": ts.f32, "BM": 64, "BN": 64}
+    dims = {"B": 1, "H": 2, "G": 1, "M": 70, "N": 100, "D": 32, "E": 32}
+    found, sums = np.full(out.shape, np.nan, np.float16), np.full(lse.shape, np.nan, np.float32)
+    emulated(kernels.forward, target, [q, k, v, found, sums], dims, numbers, **options)
+    lib.close(found, out, ts.f16, 4)
+    lib.close(sums, lse, ts.f16, 4)
+    delta = (grad.astype(np.float64) * out).sum(-1).astype(np.float32)
+    common = [grad, q, k, v, lse.astype(np.float32), delta]
+    made = [np.full_like(one, np.nan) for one in (q, k, v)]
+    emulated(kernels.query_gradients, target, [*common, made[0]], dims, numbers, of_bias=None, **options)
+    emulated(kernels.key_gradients, target, [*common, *made[1:]], dims, numbers, **options)
+    for one, exact in zip(made, slopes, strict=True):
+        lib.close(one, exact, ts.f16, 8)
+
+
+Q = np.zeros((1, 2, 3, 8), np.float32)
+WRONG = {
+    "not-an-array": lambda: attention(3, Q, Q),
+    "wrong-rank": lambda: attention(Q[0], Q, Q),
+    "wrong-shape": lambda: attention(Q, Q[..., :4], Q),
+    "wrong-shape of values": lambda: attention(Q, Q, Q[:, :, :2]),
+    "wrong-shape of heads": lambda: attention(Q, np.repeat(Q, 2, 1)[:, :3], np.repeat(Q, 2, 1)[:, :3]),
+    "wrong-shape of the bias": lambda: attention(Q, Q, Q, bias=Q),
+    "wrong-shape of slopes": lambda: attention(Q, Q, Q, alibi_slopes=np.zeros(3, np.float32)),
+    "wrong-shape of out": lambda: attention(Q, Q, Q, out=Q[..., :4]),
+    "wrong-shape of grad": lambda: attention.backward(Q[..., :4], Q, Q, Q),
+    "wrong-dtype": lambda: attention(Q.astype(np.int32), Q, Q),
+    "wrong-dtype of keys": lambda: attention(Q, Q.astype(np.float16), Q),
+    "wrong-dtype of slopes": lambda: attention(Q, Q, Q, alibi_slopes=np.zeros(2, np.float64)),
+    "wrong-dtype of the bias": lambda: attention(Q, Q, Q, bias=np.zeros((3, 3), bool)),
+    "bad-argument, window": lambda: attention(Q, Q, Q, window=3),
+    "bad-argument, negative window": lambda: attention(Q, Q, Q, window=(-1, 0)),
+    "bad-argument, layout": lambda: attention(Q, Q, Q, layout="sbhd"),
+    "bad-argument, cap": lambda: attention(Q, Q, Q, softcap=0.0),
+    "bad-argument, scale": lambda: attention(Q, Q, Q, scale="small"),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_mistakes(mistake):
+    with pytest.raises(ts.errors.CallError) as caught:
+        WRONG[mistake]()
+    assert caught.value.code == mistake.split(" ")[0].strip(",")
+    assert "test_flash_attention.py" in str(caught.value)
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_80", "sm_86", "sm_75", "cpu"])
+def test_kernels_compile_without_a_device(target):
+    made = attention.compile(128, ts.f16, causal=True, target=target)
+    assert target == "cpu" or lib.spills(made) == 0
+
+
+@pytest.mark.parametrize("head", [(64, 64), (128, 128), (192, 128), (256, 256)], ids=str)
+@pytest.mark.parametrize("target", ["sm_75", "sm_86", "sm_90a"])
+@pytest.mark.parametrize("dtype", [ts.f32, ts.bf16], ids=str)
+def test_blocks_fit_shared_memory(target, head, dtype):
+    record = target_named(target)
+    blocks = Blocks(record, dtype, head)
+    for block, stays in ((blocks.forward(), head[0]), (blocks.of_queries(), sum(head))):
+        held = block["BM"] * stays + 2 * block["BN"] * sum(head)
+        assert held * dtype.bytes <= record.shared_bytes or block == {"BM": 16, "BN": 16}
+        assert block["BM"] >= 16 <= block["BN"]
+    turned = blocks.of_keys()
+    assert turned["BN"] * sum(head) + 2 * turned["BM"] * sum(head) <= record.shared_bytes or turned["BM"] == 16
+
+
+def test_costs():
+    shape = (1, 2, 3, 8)
+    assert attention.flops(shape, shape, shape) == 2 * 2 * 3 * 3 * 16
+    assert attention.flops(shape, shape, shape, causal=True, gradient=True) == 2 * 3 * 3 * 16 * 7 // 2
+    assert attention.bytes(shape, shape, shape, ts.bf16) == 4 * 48 * 2
