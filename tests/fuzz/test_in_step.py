@@ -15,6 +15,7 @@ from tessera.ir.text import parse_module
 from tessera.tools.fuzz import tree
 from tessera.tools.fuzz.arrays import Guarded, placed
 from tessera.tools.fuzz.generate import generate
+from tessera.tools.fuzz.generate_scope import Options
 from tessera.tools.fuzz.in_step import Fault, Unknown, run_launch
 from tessera.tools.fuzz.threads import computed
 
@@ -81,3 +82,12 @@ def test_an_op_that_it_does_not_know_is_no_result() -> None:
 def test_random_programs_mean_what_threads_compute(seed: int, tmp_path) -> None:
     outcome = computed(generate(seed), tmp_path)
     assert outcome.kind in ("same", "skipped", "refused"), outcome.detail
+
+
+def test_assembly_computes_what_it_means(tmp_path):
+    drawn = (generate(seed, Options(small=1, assembly=1)) for seed in range(60))
+    some = [one for one in drawn if any(isinstance(node, tree.Assembly) for node in tree.walk(one))][:4]
+    found = [computed(one, tmp_path).kind for one in some]
+    assert len(found) == 4
+    assert set(found) <= {"same", "skipped"}
+    assert "same" in found

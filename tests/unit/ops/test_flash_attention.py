@@ -8,7 +8,7 @@ import pytest
 import tessera as ts
 from tessera import ops as op
 from tessera.ops.attn import flash_kernels as kernels
-from tessera.ops.attn.flash_steps import Blocks
+from tessera.ops.attn.flash_steps import Blocks, in_parts
 from tessera.target.registry import target_named
 from tessera.tools.emulate.launch import Emulation, Limits
 from tessera.tools.emulate.memory import Device
@@ -208,6 +208,38 @@ def test_operators_of_pytorch_are_sound():
     torch.library.opcheck(torch.ops.tessera.flash_attention.default, (q, k, v, None, None, 0.25, 0.0, far, far, True))
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    "shape", [(2, 8, 2, 1, 700, 16, 24), (1, 4, 1, 5, 129, 32, 16), (1, 2, 2, 3, 64, 16, 16)], ids=str
+)
+def test_few_queries_of_many_keys_in_parts(shape, causal):
+    q, k, v, grad = operands(np.random.default_rng(11), shape)
+    out, lse, _ = by_torch(q, k, v, grad, causal=causal)
+    found, sums = np.full(out.shape, np.nan, np.float32), np.full(lse.shape, np.nan, np.float32)
+    given = {"causal": causal, "caps": False, "plain": True, "acc": ts.f32}
+    for parts in (1, 3):
+        in_parts((found, sums), q, k, v, shape[5] ** -0.5, 0.0, given, parts, {"BM": 32, "BN": 32})
+        lib.close(found, out, ts.f32, 8)
+        lib.close(sums, lse, ts.f32, 8)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_parts_fill_a_gpu(target):
+    blocks = Blocks(target_named(target), ts.bf16, (128, 128))
+    one, few, many = (np.zeros((1, 32, count, 128), np.float16) for count in (1, 4, 64))
+    keys = np.zeros((1, 8, 32768, 128), np.float16)
+    units = target_named(target).machine.units
+    assert blocks.parts(one, keys) == 2 * units // 8
+    assert blocks.parts(few, keys) == 2 * units // 8
+    assert blocks.parts(many, keys) == blocks.parts(one, keys[:, :, :200]) == 1
+    for head in ((128, 128), (64, 64), (192, 128)):
+        blocks = Blocks(target_named(target), ts.bf16, head)
+        given = {"causal": False, "caps": False, "plain": True, "acc": ts.f32, "T": ts.bf16, "S": ts.f32}
+        sizes = {"D": head[0], "E": head[1]}
+        made = ts.compile(kernels.parts_forward, target, [], sizes, **given, **blocks.in_parts())
+        assert lib.spills(made) == 0
+
+
 def attend(torch, x, **options):
     """Return what a model's attention gives, with its gradient."""
     x = x.clone().requires_grad_()
@@ -281,6 +313,24 @@ def test_what_gpus_would_compute(target, causal):
     emulated(kernels.key_gradients, target, [*common, *made[1:]], dims, numbers, **options)
     for one, exact in zip(made, slopes, strict=True):
         lib.close(one, exact, ts.f16, 8)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_what_gpus_would_compute_in_parts(target):
+    q, k, v, grad = operands(np.random.default_rng(12), (1, 4, 2, 2, 200, 32, 32), ts.f16)
+    out, lse, _ = by_torch(q, k, v, grad, causal=True)
+    some, sums = np.full((2, 1, 2, 4, 32), np.nan, np.float32), np.full((2, 1, 2, 4), np.nan, np.float32)
+    given = {"causal": True, "caps": False, "plain": True, "acc": ts.f32, "T": ts.f16, "S": ts.f32}
+    shared, numbers = q.reshape(1, 2, 4, 32), (2, 128, 32**-0.5, 1.0)
+    sizes = {"B": 1, "G": 2, "R": 4, "N": 200, "P": 2, "D": 32, "E": 32}
+    blocks = Blocks(target_named(target), ts.f16, (32, 32)).in_parts()
+    emulated(kernels.parts_forward, target, [shared, k, v, some, sums], sizes, numbers, **given, **blocks)
+    found, whole = np.full((1, 2, 4, 32), np.nan, np.float16), np.full((1, 2, 4), np.nan, np.float32)
+    options = {"acc": ts.f32, "T": ts.f16, "S": ts.f32, "BM": 16}
+    sizes = {name: sizes[name] for name in "PBGRE"}
+    emulated(kernels.joined, target, [some, sums, found, whole], sizes, (), **options)
+    lib.close(found.reshape(out.shape), out, ts.f16, 4)
+    lib.close(whole.reshape(lse.shape), lse, ts.f16, 4)
 
 
 Q = np.zeros((1, 2, 3, 8), np.float32)

@@ -10,7 +10,7 @@ from tessera.ops.annotations import F64, I64, Constant
 T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64)
 U = ts.dtype_var("U", ts.bf16, ts.f16, ts.f32, ts.f64)
 S = ts.dtype_var("S", ts.f32, ts.f64)
-B, H, G, M, N, D, E = ts.dims("B H G M N D E")
+B, H, G, M, N, D, E, P, R = ts.dims("B H G M N D E P R")
 INF = float("inf")
 LOG2E = 1.4426950408889634
 
@@ -306,3 +306,71 @@ def key_gradients(
             total_k = ts.tile.mma(slopes_of.to(q.dtype), rows, total_k)
         of_k[b, group, n : n + BN, :] = total_k * scale.to(acc)
         of_v[b, group, n : n + BN, :] = total_v
+
+
+@ts.kernel
+def parts_forward(
+    q: ts.Tensor[B, G, R, D, T],
+    k: ts.Tensor[B, G, N, D, T],
+    v: ts.Tensor[B, G, N, E, T],
+    out: ts.Tensor[P, B, G, R, E, S],
+    lse: ts.Tensor[P, B, G, R, S],
+    queries: I64,
+    each: I64,
+    scale: F64,
+    softcap: F64,
+    causal: Constant,
+    caps: Constant,
+    plain: Constant,
+    acc: Constant,
+    BM: Constant,
+    BN: Constant,
+):
+    """The same of few queries, by `each` keys in each of P parts: rows are queries of all heads that share keys."""
+    ts.assume(each % BN == 0)
+    for p, b, g in ts.tile.grid((P, 1), (B, 1), (G, 1)):
+        rows = q[b, g, 0:BM, :]
+        total = ts.tile.zeros((BM, E), acc)
+        tops = ts.tile.full((BM,), -INF, acc)
+        sums = ts.tile.zeros((BM,), acc)
+        places = ts.tile.arange(BM, dtype=ts.i64)[:, None] % queries + (N - queries)
+        for n in ts.tile.range(p * each, min((p + 1) * each, N), BN):
+            scores = ts.tile.mma(rows, k[b, g, n : n + BN, :].T)
+            scores = scaled(scores, scale, softcap, caps, plain)
+            if causal:
+                scores = ts.tile.where(n + ts.tile.arange(BN, dtype=ts.i64)[None, :] > places, -INF, scores)
+            scores = only_keys(scores, n, N, 1)
+            above = ts.tile.maximum(tops, ts.tile.row_max(scores))
+            base = present(above, True)
+            kept = power(tops, base, scale, plain)
+            powers = power(scores, base[:, None], scale, plain)
+            sums = kept * sums + ts.tile.row_sum(powers)
+            total = ts.tile.mma(powers.to(q.dtype), v[b, g, n : n + BN, :], kept[:, None] * total)
+            tops = above
+        out[p, b, g, 0:BM, :] = total / ts.tile.where(sums == 0.0, 1.0, sums)[:, None]
+        lse[p, b, g, 0:BM] = (tops * scale.to(acc) if plain else tops) + ts.tile.log(sums)
+
+
+@ts.kernel
+def joined(
+    parts: ts.Tensor[P, B, G, R, E, S],
+    sums: ts.Tensor[P, B, G, R, S],
+    out: ts.Tensor[B, G, R, E, T],
+    lse: ts.Tensor[B, G, R, S],
+    acc: Constant,
+    BM: Constant,
+):
+    """Results of rows by those of parts, in one order."""
+    for b, g, r in ts.tile.grid((B, 1), (G, 1), (R, BM)):
+        top = ts.tile.full((BM,), -INF, acc)
+        for p in ts.tile.range(P):
+            top = ts.tile.maximum(top, sums[p, b, g, r : r + BM])
+        base = present(top, True)
+        total = ts.tile.zeros((BM, E), acc)
+        whole = ts.tile.zeros((BM,), acc)
+        for p in ts.tile.range(P):
+            weights = ts.tile.exp(sums[p, b, g, r : r + BM] - base)
+            whole = whole + weights
+            total = total + weights[:, None] * parts[p, b, g, r : r + BM, :]
+        out[b, g, r : r + BM, :] = total / ts.tile.where(whole == 0.0, 1.0, whole)[:, None]
+        lse[b, g, r : r + BM] = top + ts.tile.log(whole)

@@ -19,6 +19,12 @@ _NARROW_HEAD, _WIDE_HEAD = 64, 144
 _APART = 2048
 """Bytes of shared memory that operands leave to what threads exchange."""
 _SMALLEST = 16
+_PART_KEYS = 64
+"""That the keys of a part are a multiple of."""
+_LEAST_BLOCKS = 4
+"""Blocks of keys that a part has at least: fewer, and its result costs more than what it reads."""
+_PART_PROGRAMS = 2
+"""Programs of a multiprocessor where keys are taken in parts."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,20 @@ class Blocks:
             return {"BM": 128, "BN": 128}
         most = (64, 32) if self._is_wide else (128, 128 if max(self.head) <= _WIDE_HEAD else 64)
         return self._fitting(*most, self.head[0], sum(self.head))
+
+    def parts(self, q: Any, k: Any) -> int:
+        """Return in how many parts keys are taken: one, but for so few queries that most of a GPU would be idle."""
+        batch, heads, queries, _ = map(int, q.shape)
+        groups, count = int(k.shape[1]), int(k.shape[2])
+        if not self.target.simt or heads // groups * queries > self.in_parts()["BM"]:
+            return 1
+        units = _PART_PROGRAMS * self.target.machine.units
+        return max(1, min(units // (batch * groups), count // (_LEAST_BLOCKS * _PART_KEYS)))
+
+    def in_parts(self) -> dict[str, int]:
+        """Return those of results of few queries: their rows, one block for all, and the keys of a step."""
+        rows_of = 32 if self._is_wide else 64
+        return {"BM": rows_of, "BN": self._fitting(rows_of, rows_of, self.head[0], sum(self.head))["BN"]}
 
     def of_queries(self) -> dict[str, int]:
         """Return those of gradients of queries."""
@@ -127,8 +147,43 @@ def _launch(
     if 0 in out.shape[:3]:
         return
     reach, given = options(q, k, bias, slopes, scale, softcap, before, after, causal)
-    blocks = Blocks.of(q, v).forward()
-    kernels.forward(q, k, v, bias, slopes, out, lse, scale, softcap or 1.0, *reach, **given, **blocks)
+    blocks = Blocks.of(q, v)
+    parts = blocks.parts(q, k) if bias is slopes is None and not given["windowed"] else 1
+    if parts == 1:
+        kernels.forward(q, k, v, bias, slopes, out, lse, scale, softcap or 1.0, *reach, **given, **blocks.forward())
+        return
+    chosen = {name: given[name] for name in ("causal", "caps", "plain", "acc")}
+    in_parts((out, lse), q, k, v, scale, softcap, chosen, parts, blocks.in_parts())
+
+
+def in_parts(
+    results: Arguments,
+    q: Any,
+    k: Any,
+    v: Any,
+    scale: float,
+    softcap: float,
+    given: dict[str, Any],
+    parts: int,
+    block: dict[str, int],
+) -> None:
+    """Compute few queries by several programs, each with a part of the keys."""
+    batch, heads, queries, size = map(int, q.shape)
+    groups, count, wide = map(int, (k.shape[1], k.shape[2], v.shape[3]))
+    rows_of = heads // groups * queries
+    each = -(-count // (parts * _PART_KEYS)) * _PART_KEYS
+    parts = -(-count // each)
+    shape = (batch, groups, rows_of)
+    some = like(q, (parts, *shape, wide), given["acc"])
+    sums = like(q, (parts, *shape), given["acc"])
+    shared = q.reshape(*shape, size)
+    numbers = queries, each, scale, softcap or 1.0
+    kernels.parts_forward(shared, k, v, some, sums, *numbers, **given, **block)
+    goals = results[0].reshape(*shape, wide), results[1].reshape(shape)
+    kernels.joined(some, sums, *goals, acc=given["acc"], BM=_SMALLEST)
+    for goal, found in zip(results, goals, strict=True):
+        if arrays.start(goal, "out") != arrays.start(found, "out"):
+            goal[...] = found.reshape(goal.shape)
 
 
 def _gradient_results(grad: Any, grad_lse: Any, q: Any, k: Any, v: Any, bias: Any, *others: Any) -> Arguments:

@@ -118,6 +118,7 @@ def _launch(program: tree.Program, func: FuncOp, arrays: Mapping[str, Guarded]) 
 
 def _lowered(program: tree.Program, folder: Path, target: str) -> list[FuncOp]:
     from tessera.driver.pipeline import CANONICALIZE, lower, schedule_passes
+    from tessera.lower.assembly import choose_assembly
     from tessera.schedule.knobs import Knobs
 
     values = {tensor.name: contents(tensor, program.seed) for tensor in program.tensors}
@@ -127,6 +128,7 @@ def _lowered(program: tree.Program, folder: Path, target: str) -> list[FuncOp]:
         runner.run(module, "canonicalize", CANONICALIZE)
         knobs = Knobs.from_config(dict(program.knobs))
         runner.run(module, "schedule", schedule_passes(record, knobs))
+        choose_assembly(module, "")  # what it means: the machine knows no text
         lowered = runner.transform(module, "lower", record.backend, lambda m: lower(m, record))
     return [op for op in lowered.ops if isinstance(op, FuncOp)]
 
