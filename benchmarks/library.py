@@ -1,10 +1,11 @@
-"""Measures library ops on a GPU, forward and backward, beside a copy, PyTorch, `torch.compile` and Liger-Kernel.
+"""Measures library ops, forward and backward, beside a copy, PyTorch, `torch.compile` and on a GPU Liger-Kernel.
 
     python benchmarks/library.py [--only rms ln] [--widths 1024 8192] [--turns 3] [--minutes 5] [--csv library.csv]
 
-Arrays are bf16. Every result is compared with PyTorch in float64 before contestants are timed in turns, after a flush
-of L2. `of copy` is the rate at which an op moves the bytes it has to, as a part of that of a copy of as many; ratios to
-peers are above 1 where Tessera is faster. Backward passes run through PyTorch's autograd for all contestants.
+Arrays are bf16, or of `--kind`; `--device cpu` measures on this CPU, with a sixteenth of the elements. Every result is
+compared with PyTorch in float64 before contestants are timed in turns, on a GPU after a flush of L2. `of copy` is the
+rate at which an op moves the bytes it has to, as a part of that of a copy of as many; ratios to peers are above 1 where
+Tessera is faster. Backward passes run through PyTorch's autograd for all contestants.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from foundation import torch_or_none
 from gemm_timing import Timer
-from library_works import WORKS
+from library_works import PLACE, WORKS
 from rich.console import Console
 from rich.table import Table
 
@@ -57,13 +59,17 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=60.0, help="no work begins later")
     parser.add_argument("--csv", type=Path, help="file for the results")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--kind", choices=("bfloat16", "float16", "float32"), default="bfloat16")
     args = parser.parse_args()
     torch = torch_or_none()
-    if torch is None or not torch.cuda.is_available():
-        raise SystemExit("needs PyTorch and a GPU")
+    if torch is None or (args.device == "cuda" and not torch.cuda.is_available()):
+        raise SystemExit("needs PyTorch, and a GPU or --device cpu")
+    PLACE.device, PLACE.kind = args.device, args.kind
     config: Any = import_module("torch._functorch.config")
     config.donated_buffer = False  # compiled gradients are computed again and again
-    timer, lines, end = Timer(torch, 0.03), list[Line](), time.monotonic() + 60 * args.minutes
+    timer = Timer(torch, 0.03) if args.device == "cuda" else Calls(0.5)
+    lines, end = list[Line](), time.monotonic() + 60 * args.minutes
     for name in args.only:
         for width in args.widths:
             if time.monotonic() < end:
@@ -82,9 +88,33 @@ def main() -> int:
     return 0
 
 
-def measured(torch: Any, timer: Timer, name: str, width: int, turns: int) -> Iterator[Line]:
+@dataclass(frozen=True)
+class Calls:
+    """Times calls on a CPU.
+
+    Args:
+        turn_s: seconds of a turn.
+    """
+
+    turn_s: float
+
+    def flushed_in_turns(self, contestants: dict[str, Callable[[], Any]], turns: int) -> dict[str, float]:
+        """Return the median call of each contestant; whoever is first in a turn is last in the next."""
+        seconds: dict[str, list[float]] = {name: [] for name in contestants}
+        for turn in range(turns):
+            for name in (sorted if turn % 2 else list)(contestants):
+                contestants[name]()
+                end = time.perf_counter() + self.turn_s
+                while (start := time.perf_counter()) < end:
+                    contestants[name]()
+                    seconds[name].append(time.perf_counter() - start)
+        return {name: median(found) for name, found in seconds.items()}
+
+
+def measured(torch: Any, timer: Timer | Calls, name: str, width: int, turns: int) -> Iterator[Line]:
     """Check an op, and measure both directions."""
-    work = WORKS[name](torch, ELEMENTS // width, width)
+    elements = ELEMENTS if PLACE.device == "cuda" else ELEMENTS // 16
+    work = WORKS[name](torch, elements // width, width)
     ours, eager = work.ours, work.eager
     if not work.is_random:
         check(torch, work)
@@ -129,9 +159,11 @@ def as_tuple(results: Any) -> tuple[Any, ...]:
     return results if isinstance(results, tuple) else (results,)
 
 
-def in_turns(torch: Any, timer: Timer, calls: dict[str, Callable[[], Any]], size: int, turns: int) -> dict[str, float]:
+def in_turns(
+    torch: Any, timer: Timer | Calls, calls: dict[str, Callable[[], Any]], size: int, turns: int
+) -> dict[str, float]:
     """Return the seconds of each contestant and of a copy that moves as many bytes."""
-    source, target = (torch.empty(size // 2, dtype=torch.int8, device="cuda") for _ in range(2))
+    source, target = (torch.empty(size // 2, dtype=torch.int8, device=PLACE.device) for _ in range(2))
     return timer.flushed_in_turns({**calls, "copy": lambda: target.copy_(source)}, turns)
 
 

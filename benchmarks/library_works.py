@@ -47,8 +47,24 @@ def liger(module: str, name: str, call: Callable[[Any], Callable[..., Any]]) -> 
         return {}
 
 
+@dataclass
+class Place:
+    """Where arrays of works are made.
+
+    Args:
+        device: `cuda` or `cpu`.
+        kind: name of their dtype in PyTorch.
+    """
+
+    device: str = "cuda"
+    kind: str = "bfloat16"
+
+
+PLACE = Place()
+
+
 def _random(torch: Any, *shape: int) -> Any:
-    return torch.randn(shape, device="cuda", dtype=torch.bfloat16).requires_grad_()
+    return torch.randn(shape, device=PLACE.device, dtype=getattr(torch, PLACE.kind)).requires_grad_()
 
 
 def rms(torch: Any, rows: int, width: int) -> Work:
@@ -106,7 +122,7 @@ def softmax(torch: Any, rows: int, width: int) -> Work:
 
 def cross_entropy(torch: Any, rows: int, width: int) -> Work:
     """Cross-entropy of rows of logits, a loss for each."""
-    x, target = _random(torch, rows, width), torch.randint(0, width, (rows,), device="cuda")
+    x, target = _random(torch, rows, width), torch.randint(0, width, (rows,), device=PLACE.device)
     f = torch.nn.functional
     return Work(
         lambda x, target: op.loss.cross_entropy(x, target, reduction="none"),
@@ -153,7 +169,7 @@ def dropout(torch: Any, rows: int, width: int) -> Work:
 
 def embedding(torch: Any, rows: int, width: int) -> Work:
     """As many rows as there are of a table of a fourth of them."""
-    table, index = _random(torch, rows // 4, width), torch.randint(0, rows // 4, (rows,), device="cuda")
+    table, index = _random(torch, rows // 4, width), torch.randint(0, rows // 4, (rows,), device=PLACE.device)
     read = rows * width * table.element_size()
     theirs = torch.nn.functional.embedding
     return Work(lambda i, w: op.embedding(i, w), theirs, (index, table), 2 * read, read + table.nbytes)
@@ -175,8 +191,10 @@ def conv1d(torch: Any, rows: int, width: int) -> Work:
 def rope(torch: Any, rows: int, width: int) -> Work:
     """Rotary embedding of 32 heads of 128 elements, as many positions as fill the rows."""
     positions = max(rows * width // (128 * 32), 1)
-    x = torch.randn(1, 32, positions, 128, device="cuda", dtype=torch.bfloat16).requires_grad_()
-    angle = torch.arange(positions, device="cuda")[:, None] * 10000.0 ** (-torch.arange(64, device="cuda") / 64)
+    x = torch.randn(1, 32, positions, 128, device=PLACE.device, dtype=getattr(torch, PLACE.kind)).requires_grad_()
+    angle = torch.arange(positions, device=PLACE.device)[:, None] * 10000.0 ** (
+        -torch.arange(64, device=PLACE.device) / 64
+    )
     cos, sin = angle.cos(), angle.sin()
 
     def theirs(x: Any) -> Any:

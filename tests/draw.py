@@ -6,9 +6,9 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-FEW = 6
+FEW = 4
 """A test of so many cases is run with all of them."""
-PART = 5
+PART = 6
 """One in so many cases of other tests is drawn, and what it takes to have every value of every parameter."""
 
 Case = Mapping[str, int]

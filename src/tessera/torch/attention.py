@@ -37,8 +37,7 @@ def sdpa() -> Generator[None]:
             options = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}
             return theirs(*given, **options, enable_gqa=enable_gqa)
         q, k, v = (one if one.dim() == 4 else one[None] for one in given)
-        bias = _bias(torch, attn_mask, query.dtype)
-        found = flash_attention(q, k, v, causal=is_causal, scale=scale, bias=bias)
+        found = flash_attention(q, k, v, causal=is_causal, scale=scale, bias=attn_mask)
         return found if query.dim() == 4 else found[0]
 
     functional.scaled_dot_product_attention = ours
@@ -60,10 +59,3 @@ def _is_taken(torch: Any, given: tuple[Any, ...], mask: Any, is_causal: bool, sh
         return False
     heads = query.shape[-3] == key.shape[-3] or (shares and key.shape[-3] and query.shape[-3] % key.shape[-3] == 0)
     return bool(heads) and key.shape[:-1] == value.shape[:-1]
-
-
-def _bias(torch: Any, mask: Any, kind: Any) -> Any:
-    """Return what a mask adds to scores."""
-    if mask is None or mask.dtype != torch.bool:
-        return mask
-    return torch.zeros(mask.shape, dtype=kind, device=mask.device).masked_fill_(~mask, float("-inf"))

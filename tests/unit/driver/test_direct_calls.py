@@ -554,7 +554,7 @@ def test_reference_counts_and_memory_stay_as_they_are():
     after = list(map(sys.getrefcount, objects)), list(map(sys.getrefcount, shared)), sys.getallocatedblocks()
     assert after[0] == before[0]
     assert np.abs(np.subtract(after[1], before[1])).max() < 100
-    assert abs(after[2] - before[2]) < 500
+    assert after[2] - before[2] < 500  # what other tests left may go meanwhile
     assert block
 
 

@@ -79,3 +79,23 @@ def test_mistakes(code, use):
     assert "test_specialize.py" in str(caught.value)
     with pytest.raises(ts.errors.CallError, match="bad-argument"):
         op.specialize(when="cpu", use={})
+
+
+def test_capabilities_that_no_device_has():
+    with pytest.raises(ts.errors.CallError, match="did you mean backend") as caught:
+        op.specialize(when={"backnd": "cpu"}, use={})
+    assert caught.value.code == "unknown-keyword"
+
+
+async def _awaited():
+    """Runs in pieces."""
+
+
+def _yielding():
+    yield 1
+
+
+@pytest.mark.parametrize("function", [_awaited, _yielding])
+def test_functions_that_run_in_pieces(function):
+    with pytest.raises(ts.errors.CallError, match="runs in pieces"):
+        op.specialize(when={}, use={})(function)

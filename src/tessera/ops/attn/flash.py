@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite, prod
+from math import inf, isfinite, prod
 from operator import index
 from typing import Any, Literal, cast
 
@@ -53,7 +53,8 @@ class FlashAttention:
             scale: of products; by default `D ** -0.5`.
             window: keys `(before, after)` its place that a query sees at most, None for all.
             softcap: scores are `softcap * tanh(score / softcap)`, before the bias.
-            bias: floating point numbers that broadcast to `(B, H, S, N)`, added to scores; -inf hides a key.
+            bias: floating point numbers that broadcast to `(B, H, S, N)`, added to scores; -inf hides a key. Or bool:
+                false hides it.
             alibi_slopes: `(H,)`, f32 (f64 for f64): scores are less by a head's slope times the distance of places.
             return_lse: whether the logarithms of the sums of powers are returned too.
             layout: order of the dimensions of queries, keys, values and result.
@@ -151,7 +152,8 @@ class FlashAttention:
         if softcap is not None:
             scores = softcap * np.tanh(scores / softcap)
         if bias is not None:
-            scores = scores + arrays.host(bias)
+            given = arrays.host(bias)
+            scores = scores + (np.where(given, 0.0, -np.inf) if arrays.dtype_of(bias).name == "bool" else given)
         apart = _apart(q.shape[2], k.shape[2])
         if alibi_slopes is not None:
             scores = scores - arrays.host(alibi_slopes)[:, None, None] * np.abs(apart)
@@ -293,7 +295,7 @@ def _arguments(
     if softcap is not None and not (softcap > 0 and isfinite(softcap)):
         raise refused(f"softcap is {softcap}", "bad-argument", "it is positive, or None")
     if bias is not None:
-        bias = _whole(bias, (batch, heads, places, k.shape[2]))
+        bias = _whole(bias, (batch, heads, places, k.shape[2]), q)
     if slopes is not None:
         rows.same_shape(slopes, "alibi_slopes", (heads,))
         if arrays.dtype_of(slopes, "alibi_slopes") != accumulator(q):
@@ -304,18 +306,24 @@ def _arguments(
     return q, k, v, bias, slopes, factor, float(softcap or 0.0), *_reach(window), bool(causal)
 
 
-def _whole(bias: Any, shape: tuple[Any, ...]) -> Any:
-    """Return a bias with all dimensions, those that it has not by strides of 0.
+def _whole(bias: Any, shape: tuple[Any, ...], q: Any) -> Any:
+    """Return a bias with all dimensions, those that it has not by strides of 0; of bool as numbers of the dtype of `q`.
 
     Raises:
         CallError: `not-an-array`, `wrong-dtype` or `wrong-shape`.
     """
-    rows.float_dtype(bias, "bias")
+    is_mask = arrays.dtype_of(bias, "bias").name == "bool"
+    if not is_mask:
+        rows.float_dtype(bias, "bias")
     found = tuple(arrays.shape_of(bias, "bias"))
     if len(found) > 4 or any(one not in (1, other) for one, other in zip(found[::-1], shape[::-1], strict=False)):
         raise refused(
             f"bias has the shape {found}, scores {tuple(shape)}", "wrong-shape", "it broadcasts to that of scores"
         )
+    if is_mask and arrays.is_torch(bias):
+        bias = bias.new_zeros(bias.shape, dtype=q.dtype).masked_fill(~bias, -inf)
+    elif is_mask:
+        bias = np.where(cast("Any", bias), 0.0, -inf).astype(arrays.dtype_of(q).numpy())
     return bias.expand(shape) if arrays.is_torch(bias) else np.broadcast_to(bias, shape)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import wraps
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any, ParamSpec, TypeVar, cast
 
 from tessera.data import dataclass
@@ -13,6 +14,7 @@ from tessera.errors import CallError, caller_location
 from tessera.ops import arrays
 from tessera.ops.linalg.problem import CHOICES, Options
 from tessera.schedule.knobs import nearest
+from tessera.target.registry import target_named
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -52,14 +54,24 @@ def specialize(*, when: Mapping[str, Any], use: Mapping[str, Any]) -> Callable[[
             others. What a call asks for itself stands; the innermost function that names an option decides.
 
     Raises:
-        CallError: `unknown-keyword` for an option that products do not have, `bad-argument` for a value that it cannot
-            have or for what is no dictionary.
+        CallError: `unknown-keyword` for a capability that no device has or an option that products do not have,
+            `bad-argument` for a value that an option cannot have, for what is no dictionary, or for a function that
+            runs in pieces (`async def`, or with `yield`).
     """
     if not isinstance(when, Mapping) or not isinstance(use, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise CallError("when and use are dictionaries", code="bad-argument", location=caller_location())
+    _check_capabilities(when)
     rule = Rule(tuple(when.items()), tuple(_option(name, value) for name, value in use.items()))
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        if iscoroutinefunction(function) or isgeneratorfunction(function) or isasyncgenfunction(function):
+            raise CallError(
+                f"{function.__name__} runs in pieces",
+                code="bad-argument",
+                location=caller_location(),
+                help="decorate the function that calls products, which returns when they have been called",
+            )
+
         @wraps(function)
         def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
             token = RULES.set((*RULES.get(), rule))
@@ -71,6 +83,23 @@ def specialize(*, when: Mapping[str, Any], use: Mapping[str, Any]) -> Callable[[
         return call
 
     return decorate
+
+
+def _check_capabilities(when: Mapping[str, Any]) -> None:
+    """Check the names of capabilities: those of this machine, which all devices have.
+
+    Raises:
+        CallError: `unknown-keyword`.
+    """
+    known = target_named("cpu").capabilities()
+    for name in when:
+        if name not in known:
+            raise CallError(
+                f"devices have no capability {name!r}",
+                code="unknown-keyword",
+                location=caller_location(),
+                help=nearest(str(name), known),
+            )
 
 
 def _option(name: str, value: Any) -> tuple[int, Any]:
