@@ -7,11 +7,12 @@ from math import prod
 from typing import Any, ClassVar
 
 from tessera.driver.compile import compile as compiled
+from tessera.driver.compile import target_record
 from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType, f32, i64
 from tessera.ops import arrays, axes, rows
 from tessera.ops.reduce import kernels
-from tessera.ops.reduce.steps import BACKWARD, LAST, REDUCE, SUMS, accumulator, blocks, last_of, sums_kept
+from tessera.ops.reduce.steps import BACKWARD, LAST, REDUCE, SUMS, accumulator, last_of, sum_blocks, sums_kept
 from tessera.target.artifact import Artifact
 
 Dims = int | Sequence[int] | None
@@ -50,7 +51,8 @@ def compile_kernel(kernel: Any, shape: Sequence[int], dim: Dims, target: Any, du
     """Compile the first of two kernels, for rows or for a dimension in the middle, as contiguous arrays take it."""
     found = axes.extents(shape, axes.chosen(dim, len(shape)))
     sizes = dict(zip("ANB", found, strict=True)) if found[2] != 1 else {"A": found[0], "N": found[1]}
-    return compiled(kernel[len(sizes) - 2], target, dump, sizes, **blocks(tuple(sizes.values())), **given)
+    block = sum_blocks(tuple(sizes.values()), bool(target_record(target).simt))
+    return compiled(kernel[len(sizes) - 2], target, dump, sizes, **block, **given)
 
 
 class Reduction:
