@@ -323,7 +323,7 @@ def _whole(bias: Any, shape: tuple[Any, ...], q: Any) -> Any:
     if is_mask and arrays.is_torch(bias):
         bias = bias.new_zeros(bias.shape, dtype=q.dtype).masked_fill(~bias, -inf)
     elif is_mask:
-        bias = np.where(cast("Any", bias), 0.0, -inf).astype(arrays.dtype_of(q).numpy())
+        bias = np.where(bias, 0.0, -inf).astype(arrays.dtype_of(q).numpy())
     return bias.expand(shape) if arrays.is_torch(bias) else np.broadcast_to(bias, shape)
 
 
