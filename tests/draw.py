@@ -9,7 +9,7 @@ from collections.abc import Mapping
 FEW = 4
 """A test of so many cases is run with all of them."""
 PART = 6
-"""One in so many cases of other tests is drawn, and what it takes to have every value of every parameter."""
+"""One in so many cases of other tests is drawn, and what it takes to have every value that several cases have."""
 
 Case = Mapping[str, int]
 """The index of each parameter's value."""

@@ -66,6 +66,7 @@ class Step:
         if is_followed(arguments):
             from tessera.ops.torch_steps import operator_of
 
+            _check_tensors(arguments)
             return as_tuple(operator_of(self)(*arguments))
         return self.fresh(*arguments)
 
@@ -98,6 +99,22 @@ def check_no_gradient(arguments: Arguments) -> None:
             code="out-needs-no-gradient",
             location=caller_location(),
             help="leave `out` away, or call it under torch.no_grad()",
+        )
+
+
+def _check_tensors(arguments: Arguments) -> None:
+    """Refuse arrays of other libraries where PyTorch has to see a call.
+
+    Raises:
+        CallError: `mixed-libraries`.
+    """
+    torch: Any = sys.modules["torch"]
+    if any(hasattr(one, "__dlpack__") and not isinstance(one, torch.Tensor) for one in arguments):
+        raise CallError(
+            "PyTorch asks for gradients of a call with arrays of other libraries",
+            code="mixed-libraries",
+            location=caller_location(),
+            help="give PyTorch tensors alone, or call it under torch.no_grad()",
         )
 
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from tessera.ops.attn import flash_attention
+
+_DEVICES = ("cpu", "cuda")
 
 
 @contextmanager
 def sdpa() -> Generator[None]:
     """Let `torch.nn.functional.scaled_dot_product_attention` be Tessera's attention inside a `with` block.
 
-    So models compute with it whose source says nothing of it. Calls that it does not take go to PyTorch as before:
-    with dropout, of other dtypes than f32, bf16, f16 and f64, of fewer than three or more than four dimensions, and
-    causal ones of other than as many queries as keys, which PyTorch aligns to the first key. Masks are added to scores;
-    boolean ones hide. The function is replaced for all threads; code that has imported it by name keeps PyTorch's.
+    So models compute with it whose source says nothing of it; inside `torch.autocast` in its dtype. Calls that it does
+    not take go to PyTorch as before: with dropout, of other dtypes than f32, bf16, f16 and f64, of fewer than three or
+    more than four dimensions or heads without elements, on other devices, inside `torch.func` and forward-mode
+    differentiation, and causal ones of other than as many queries as keys, which PyTorch aligns to the first key. Masks
+    are added to scores; boolean ones hide. Gradients of gradients are refused (`no-gradient`). The function is replaced
+    for all threads; code that has imported it by name keeps PyTorch's.
     """
     torch: Any = sys.modules["torch"]
     functional, theirs = torch.nn.functional, torch.nn.functional.scaled_dot_product_attention
@@ -32,7 +36,10 @@ def sdpa() -> Generator[None]:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Any:
-        given = query, key, value
+        given: Sequence[Any] = (query, key, value)
+        if query.device.type in _DEVICES and torch.is_autocast_enabled(query.device.type):
+            kind = torch.get_autocast_dtype(query.device.type)
+            *given, attn_mask = (_cast(torch, one, kind) for one in (*given, attn_mask))
         if dropout_p > 0 or not _is_taken(torch, given, attn_mask, is_causal, enable_gqa):
             options = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}
             return theirs(*given, **options, enable_gqa=enable_gqa)
@@ -47,11 +54,22 @@ def sdpa() -> Generator[None]:
         functional.scaled_dot_product_attention = theirs
 
 
-def _is_taken(torch: Any, given: tuple[Any, ...], mask: Any, is_causal: bool, shares: bool) -> bool:
+def _cast(torch: Any, array: Any, kind: Any) -> Any:
+    """Return an argument as autocast has it."""
+    if array is None or array.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        return array
+    return array.to(kind)
+
+
+def _is_taken(torch: Any, given: Sequence[Any], mask: Any, is_causal: bool, shares: bool) -> bool:
     """Return whether a call is computed by Tessera."""
     query, key, value = given
     kinds = {torch.float64, torch.float32, torch.bfloat16, torch.float16}
     if any(one.dtype != query.dtype or one.dim() != query.dim() for one in given) or query.dtype not in kinds:
+        return False
+    if query.device.type not in _DEVICES or torch.autograd.forward_ad._current_level >= 0:
+        return False
+    if any(torch._C._functorch.is_functorch_wrapped_tensor(one) or not one.shape[-1] for one in given):
         return False
     if query.dim() not in (3, 4) or (is_causal and (mask is not None or query.shape[-2] != key.shape[-2])):
         return False

@@ -124,7 +124,7 @@ def _wanted_by(
     if isinstance(user, GatherOp | ScatterOp):
         elements = user.result if isinstance(user, GatherOp) else user.value
         return None if value is elements else {placements.layout_or_default(elements)}
-    if after is None and isinstance(user, _ELEMENTWISE):
+    if after is None and isinstance(user, _ELEMENTWISE) and placements.of(value) is None:  # repeated to a tile
         placed = placements.of(user.result)
         return None if placed is None else {placed.layout}
     return _before(user, after) if isinstance(user, BroadcastOp | ReshapeOp) else after

@@ -16,6 +16,7 @@ from tessera.ops import arrays, rows
 from tessera.ops.attn import flash_kernels as kernels
 from tessera.ops.attn.flash_steps import BACKWARD, FAR, FORWARD, Blocks, accumulator
 from tessera.ops.refusals import checked, checked_methods, refused
+from tessera.ops.steps import needs_gradient
 from tessera.target.artifact import Artifact
 
 Layout = Literal["bhsd", "bshd"]
@@ -55,7 +56,8 @@ class FlashAttention:
             softcap: scores are `softcap * tanh(score / softcap)`, before the bias.
             bias: floating point numbers that broadcast to `(B, H, S, N)`, added to scores; -inf hides a key. Or bool:
                 false hides it.
-            alibi_slopes: `(H,)`, f32 (f64 for f64): scores are less by a head's slope times the distance of places.
+            alibi_slopes: `(H,)`, f32 (f64 for f64), without a gradient: scores are less by a head's slope times the
+                distance of places.
             return_lse: whether the logarithms of the sums of powers are returned too.
             layout: order of the dimensions of queries, keys, values and result.
             out: array for the result.
@@ -66,8 +68,8 @@ class FlashAttention:
             the bias too.
 
         Raises:
-            CallError: `not-an-array`, `wrong-rank`, `wrong-shape`, `wrong-dtype`, `bad-argument`, or
-                `out-needs-no-gradient`.
+            CallError: `not-an-array`, `wrong-rank`, `wrong-shape`, `wrong-dtype`, `bad-argument`, `no-gradient` for
+                slopes that need one, or `out-needs-no-gradient`.
 
         Numerics:
             Scores, sums and results are computed in f32 (f64 for f64); weights are rounded to the dtype of `v` before
@@ -80,6 +82,8 @@ class FlashAttention:
         if out is not None:
             shape = tuple(_first_two_turned(given[0].shape, layout))
             rows.checked_out(out, (*shape[:3], given[2].shape[3]), arrays.dtype_of(q), q, k, v, bias)
+            read = {"k": k, "v": v, "bias": bias, "alibi_slopes": alibi_slopes}
+            rows.apart(out, **{name: one for name, one in read.items() if one is not None})
             results = by_layout(out, layout), FORWARD.results(*given)[1]
             FORWARD.into(results, *given)
         else:
@@ -230,8 +234,16 @@ class FlashAttention:
 
 
 def by_layout(array: Any, layout: str) -> Any:
-    """Return an array with heads before places."""
-    return array if layout == "bhsd" else array.swapaxes(1, 2)
+    """Return an array with heads before places.
+
+    Raises:
+        CallError: `bad-argument` for arrays whose dimensions cannot change places.
+    """
+    if layout == "bhsd":
+        return array
+    if not hasattr(array, "swapaxes"):
+        raise refused("layout is 'bshd' of an array on a device", "bad-argument", "NumPy and PyTorch have it")
+    return array.swapaxes(1, 2)
 
 
 def _apart(queries: int, keys: int) -> Any:
@@ -288,6 +300,8 @@ def _arguments(
             rows.same_dtype(one, name, q, "q")
     q, k, v = (by_layout(one, layout) for one in (q, k, v))
     batch, heads, places, size = q.shape
+    if 0 in (size, v.shape[3]):
+        raise refused(f"heads have {size} and {v.shape[3]} elements", "wrong-shape", "each has at least one")
     rows.same_shape(k, "k", (batch, k.shape[1], k.shape[2], size))
     rows.same_shape(v, "v", (batch, k.shape[1], k.shape[2], v.shape[3]))
     if k.shape[1] == 0 or heads % k.shape[1]:
@@ -297,6 +311,8 @@ def _arguments(
     if bias is not None:
         bias = _whole(bias, (batch, heads, places, k.shape[2]), q)
     if slopes is not None:
+        if needs_gradient((slopes,)):
+            raise refused("alibi_slopes have no gradients", "no-gradient", "detach them")
         rows.same_shape(slopes, "alibi_slopes", (heads,))
         if arrays.dtype_of(slopes, "alibi_slopes") != accumulator(q):
             raise refused(
@@ -320,6 +336,10 @@ def _whole(bias: Any, shape: tuple[Any, ...], q: Any) -> Any:
         raise refused(
             f"bias has the shape {found}, scores {tuple(shape)}", "wrong-shape", "it broadcasts to that of scores"
         )
+    if found == tuple(shape) and not is_mask:
+        return bias
+    if not (arrays.is_torch(bias) or isinstance(bias, np.ndarray)):
+        raise refused("a bias on a device is of bool, or to be repeated", "wrong-shape", "give all of its elements")
     if is_mask and arrays.is_torch(bias):
         bias = bias.new_zeros(bias.shape, dtype=q.dtype).masked_fill(~bias, -inf)
     elif is_mask:
@@ -333,7 +353,7 @@ def _summed(found: Any, shape: Sequence[int]) -> Any:
         return found.sum_to_size(tuple(shape))
     whole = (1,) * (4 - len(shape)) + tuple(shape)
     axes = tuple(axis for axis, size in enumerate(whole) if size == 1)
-    return found.sum(axes, keepdims=True).reshape(shape)
+    return found.sum(axes, dtype=accumulator(found).numpy()).astype(found.dtype).reshape(shape)
 
 
 flash_attention = FlashAttention()

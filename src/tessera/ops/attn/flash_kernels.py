@@ -297,6 +297,8 @@ def key_gradients(
             if slopes is not None:
                 steps = ts.tile.arange(BN)[:, None] - ts.tile.arange(BM)[None, :]
                 scores = scores + away(steps, m + apart, n, acc) * slopes[h]
+                # Of no query: they would be powers of nothing but the distance.
+                scores = ts.tile.where((m + ts.tile.arange(BM) < M)[None, :], scores, -INF)
             base = present(lse[b, h, m : m + BM], empties)[None, :]
             powers = weight(seen_by(scores, m + apart, n, N, before, after, causal, windowed), base, scale, plain)
             total_v = ts.tile.mma(powers.to(q.dtype), g, total_v)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from tessera.driver.compile import compile as compiled
 from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType, bf16, i64
@@ -167,6 +169,14 @@ class LinearCrossEntropy:
                 help="convert one of them",
             )
         rows.same_shape(weight, "weight", (sizes[0], shape[-1]))
+        for name, one in (("x", x), ("weight", weight)):
+            if not (arrays.is_torch(one) or isinstance(one, np.ndarray)):
+                raise CallError(
+                    f"argument {name!r} cannot be taken in parts",
+                    code="not-an-array",
+                    location=caller_location(),
+                    help="it takes NumPy arrays and PyTorch tensors",
+                )
         if sizes[0] == 0:
             raise CallError("argument 'weight' has no classes", code="wrong-shape", location=caller_location())
         outer = shape[:-1]
