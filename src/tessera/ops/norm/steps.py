@@ -11,8 +11,8 @@ from tessera.ops.norm import kernels
 from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present
 
 WIDEST_SUMS = 16384
-"""Elements of rows, times the sums that are wanted, from which on sums over rows are taken by columns: a program has no
-room for them beside its row."""
+"""Elements of rows from which on sums over rows are taken by columns: a program has no room for them beside its row.
+Where rows are loaded ahead, each sum that is wanted counts."""
 
 _BLOCK = 8192
 _MOST_ROWS = 64
@@ -123,7 +123,7 @@ def _launch_gradient(
     together, of_unit, ahead = _shares(x, width)
     each = rows.share(count, width, x, of_unit, together)
     parts = like(x, (3, -(-count // each), width), acc)
-    if width * sum(wanted) <= WIDEST_SUMS:
+    if width * (sum(wanted) if ahead else 1) <= WIDEST_SUMS:
         options: dict[str, Any] = {"drops": p > 0, "wanted": wanted, "ahead": ahead, "acc": acc, "BM": together}
         kernels.backward_with_sums(*given, parts, each, p, seed, **options)
     else:
