@@ -109,6 +109,8 @@ def _check_tensors(arguments: Arguments) -> None:
         CallError: `mixed-libraries`.
     """
     torch: Any = sys.modules["torch"]
+    if torch.compiler.is_compiling():  # which asks for tensors itself
+        return
     if any(hasattr(one, "__dlpack__") and not isinstance(one, torch.Tensor) for one in arguments):
         raise CallError(
             "PyTorch asks for gradients of a call with arrays of other libraries",
