@@ -338,7 +338,7 @@ def _whole(bias: Any, shape: tuple[Any, ...], q: Any) -> Any:
         )
     if found == tuple(shape) and not is_mask:
         return bias
-    if not (arrays.is_torch(bias) or isinstance(bias, np.ndarray)):
+    if not (arrays.is_torch(bias) or isinstance(cast("object", bias), np.ndarray)):
         raise refused("a bias on a device is of bool, or to be repeated", "wrong-shape", "give all of its elements")
     if is_mask and arrays.is_torch(bias):
         bias = bias.new_zeros(bias.shape, dtype=q.dtype).masked_fill(~bias, -inf)
