@@ -318,7 +318,7 @@ def _arguments(
             raise refused(
                 f"alibi_slopes has the dtype {arrays.dtype_of(slopes)}", "wrong-dtype", f"it takes {accumulator(q)}"
             )
-    factor = float(size) ** -0.5 if scale is None and size else float(scale or 0.0)
+    factor = float(size) ** -0.5 if scale is None else float(scale)
     return q, k, v, bias, slopes, factor, float(softcap or 0.0), *_reach(window), bool(causal)
 
 

@@ -104,6 +104,18 @@ def away(steps: Any, queries: Any, keys: Any, acc: Any) -> Any:
 
 
 @ts.function
+def biased(scores: Any, bias: Any, slopes: Any, b: Any, h: Any, m: Any, n: Any, place: Any) -> Any:
+    """Return scores `(BM, BN)` of queries from `m` on and keys from `n` on, with what a bias and distances add."""
+    rows, columns = scores.shape
+    if bias is not None:
+        scores = scores + bias[b, h, m : m + rows, n : n + columns].to(scores.dtype)
+    if slopes is not None:
+        steps = ts.tile.arange(columns)[None, :] - ts.tile.arange(rows)[:, None]
+        scores = scores + away(steps, place, n, scores.dtype) * slopes[h]
+    return scores
+
+
+@ts.function
 def present(top: Any, empties: Any) -> Any:
     """Return what is taken from scores: the largest, 0 where there is none above -inf."""
     return ts.tile.where(top == -INF, 0.0, top) if empties else top
@@ -148,11 +160,7 @@ def forward(
         for n in ts.tile.range(start, end, BN):
             scores = ts.tile.mma(rows, k[b, group, n : n + BN, :].T)
             scores = scaled(scores, scale, softcap, caps, plain)
-            if bias is not None:
-                scores = scores + bias[b, h, m : m + BM, n : n + BN].to(acc)
-            if slopes is not None:
-                steps = ts.tile.arange(BN)[None, :] - ts.tile.arange(BM)[:, None]
-                scores = scores + away(steps, place, n, acc) * slopes[h]
+            scores = biased(scores, bias, slopes, b, h, m, n, place)
             scores = seen(scores, place, n, N, before, after, causal, windowed)
             above = ts.tile.maximum(tops, ts.tile.row_max(scores))
             base = present(above, empties)
@@ -234,11 +242,7 @@ def query_gradients(
             keys = k[b, group, n : n + BN, :]
             scores = scaled(ts.tile.mma(rows, keys.T), scale, softcap, caps, plain)
             turn = slope(scores, softcap) if caps else None
-            if bias is not None:
-                scores = scores + bias[b, h, m : m + BM, n : n + BN].to(acc)
-            if slopes is not None:
-                steps = ts.tile.arange(BN)[None, :] - ts.tile.arange(BM)[:, None]
-                scores = scores + away(steps, place, n, acc) * slopes[h]
+            scores = biased(scores, bias, slopes, b, h, m, n, place)
             powers = weight(seen(scores, place, n, N, before, after, causal, windowed), base, scale, plain)
             slopes_of = powers * (ts.tile.mma(g, v[b, group, n : n + BN, :].T) - less)
             if of_bias is not None:
