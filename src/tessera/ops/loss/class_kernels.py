@@ -52,6 +52,23 @@ def row_loss(
 
 
 @ts.function
+def put_down(losses: Any, stats: Any, m: Any, loss: Any, whole: Any, rest: Any, factor: Any, share: Any):
+    """Store the loss of a row, and what is kept of it."""
+    losses[m] = loss
+    stats[0, m] = whole
+    stats[1, m] = rest
+    stats[2, m] = factor
+    stats[3, m] = share
+
+
+@ts.function
+def centre_of(x: Any, m: Any, acc: Any) -> Any:
+    """Return a finite number like the logits of a row: the first, 0 where that is none."""
+    first = x[m, 0].to(acc)
+    return ts.tile.where(ts.tile.isfinite(first), first, 0.0)
+
+
+@ts.function
 def share_of(t: Any, weight: Any, ignore_index: Any, acc: Any) -> Any:
     """Return the weight of a row of a class, 0 where it is ignored."""
     if weight is None:
@@ -88,11 +105,7 @@ def forward(
             apart = ts.tile.sum(whole - row if weight is None else (whole - row) * weight[:].to(acc))
             weights = V.to(acc) if weight is None else ts.tile.sum(weight[:].to(acc))
         loss, factor = row_loss(t, V, logit, share, ignore_index, smoothing, z_loss, whole, rest, apart, weights)
-        losses[m] = loss
-        stats[0, m] = whole
-        stats[1, m] = rest
-        stats[2, m] = factor
-        stats[3, m] = share
+        put_down(losses, stats, m, loss, whole, rest, factor, share)
 
 
 @ts.function
@@ -145,8 +158,7 @@ def forward_wide(
     for m in ts.tile.grid((M, 1)):
         t = target[m].to(ts.i64)
         logit, share = x[m, t].to(acc), share_of(t, weight, ignore_index, acc)
-        centre = x[m, 0].to(acc)
-        centre = ts.tile.where(ts.tile.isfinite(centre), centre, 0.0)
+        centre = centre_of(x, m, acc)
         whole, total, below, weights = by_pieces(x, m, weight, centre, smooths, lowest, acc, B, BS)
         rest = ts.tile.log(total)
         apart = None
@@ -154,11 +166,7 @@ def forward_wide(
             weights = V.to(acc) if weight is None else weights
             apart = (whole - centre) * weights + below
         loss, factor = row_loss(t, V, logit, share, ignore_index, smoothing, z_loss, whole, rest, apart, weights)
-        losses[m] = loss
-        stats[0, m] = whole
-        stats[1, m] = rest
-        stats[2, m] = factor
-        stats[3, m] = share
+        put_down(losses, stats, m, loss, whole, rest, factor, share)
 
 
 @ts.kernel
@@ -180,8 +188,7 @@ def begun(
     smoothing what is taken from logits, and the sum of what they lie below that.
     """
     for m in ts.tile.grid((M, 1)):
-        centre = x[m, 0].to(acc)
-        centre = ts.tile.where(ts.tile.isfinite(centre), centre, 0.0) if is_first else state[3, m]
+        centre = centre_of(x, m, acc) if is_first else state[3, m]
         whole, total, below, _ = by_pieces(x, m, None, centre, smooths, lowest, acc, B, BS)
         t = target[m].to(ts.i64) - first
         logit = x[m, t].to(acc)
