@@ -23,7 +23,7 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 _NAMES = (
     "structure create memory atomics math activations bits reductions order shape parts products shared pipeline "
-    "mbarrier group random debug assembly"
+    "mbarrier group random debug assembly derivatives"
 )
 FAMILIES = [import_module(f"tessera.frontend.tile.{name}") for name in _NAMES.split()]
 

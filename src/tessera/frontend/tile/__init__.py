@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tessera.frontend.tile.bits import *  # noqa: F403
     from tessera.frontend.tile.create import *  # noqa: F403
     from tessera.frontend.tile.debug import *  # noqa: F403
+    from tessera.frontend.tile.derivatives import *  # noqa: F403
     from tessera.frontend.tile.math import *  # noqa: F403
     from tessera.frontend.tile.memory import *  # noqa: F403
     from tessera.frontend.tile.order import *  # noqa: F403
@@ -54,6 +55,7 @@ FAMILIES = (
     "random",
     "shared",
     "debug",
+    "derivatives",
     *NAMESPACES,
 )
 """The files with functions, in the order in which a name is looked for: what most kernels use comes first."""
