@@ -18,16 +18,17 @@ class ByCall:
 
     Args:
         function: the Python function.
+        agreement: what other kernels of the same function have read of the program.
     """
 
     __wrapped__: Callable[..., Any]
 
-    def __init__(self, function: FunctionType) -> None:
+    def __init__(self, function: FunctionType, agreement: Agreement | None = None) -> None:
         keep_text(function)
         functools.update_wrapper(cast(Any, self), function)
         self._function = function
         self._last: Any = None
-        self._agreement = Agreement()
+        self._agreement = agreement or Agreement()
 
     def explain(self) -> Explanation:
         """Return what the last call really ran.

@@ -9,13 +9,15 @@ from collections.abc import Mapping, Sequence
 from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
+from tessera.driver.agreement import Agreement
 from tessera.driver.binding import check_names
 from tessera.driver.by_call import ByCall
 from tessera.driver.variants import Space
-from tessera.errors import CallError, LanguageError, caller_location
+from tessera.errors import CallError
 from tessera.frontend.annotations import DTypeVar, OpenTensor, chosen_dtype
 from tessera.frontend.function import signature_of
 from tessera.frontend.signature import structured_params
+from tessera.frontend.structure import Layout, StructureParam, parts_of
 from tessera.numerics.dtypes import DType
 from tessera.runtime.readers import view_of
 from tessera.target.artifact import Artifact
@@ -32,6 +34,8 @@ class OpenKernel(ByCall, Generic[P, R]):
         opened: its parameters that calls decide about.
         space: tunables and their values, in the order they are tried.
         key: names whose values select a tuning result.
+        layouts: what is passed for structured parameters, by name; calls pass their parts.
+        agreement: what other kernels of the same function have read of the program.
     """
 
     def __init__(
@@ -40,19 +44,13 @@ class OpenKernel(ByCall, Generic[P, R]):
         opened: Mapping[str, OpenTensor],
         space: Space = (),
         key: tuple[str, ...] = (),
+        layouts: Mapping[str, Layout] | None = None,
+        agreement: Agreement | None = None,
     ) -> None:
-        if structured_params(function):
-            raise LanguageError(
-                f"{function.__name__} has structured parameters and open tensors",
-                code="bad-signature",
-                location=caller_location(),
-                help="give its tensors one dtype, and pass all of them",
-            )
-        super().__init__(function)
-        self._space, self._key = space, key
-        parameters = list(signature_of(function).parameters.values())
-        self._names = tuple(parameter.name for parameter in parameters)
-        self._opened = tuple((at, p.name, opened[p.name]) for at, p in enumerate(parameters) if p.name in opened)
+        super().__init__(function, agreement)
+        self._space, self._key, self._layouts = space, key, layouts
+        self._names = _names_of(function, layouts or {})
+        self._opened = tuple((at, name, opened[name]) for at, name in enumerate(self._names) if name in opened)
         self._kernels: dict[Any, Any] = {}
         self._by_choice: dict[Any, Any] = {}
 
@@ -70,14 +68,21 @@ class OpenKernel(ByCall, Generic[P, R]):
             TesseraError: what the compiler or the device says.
         """
         given = [args[at] if at < len(args) else kwargs.get(name) for at, name, _ in self._opened]
+        kernel = self._last = self._remembered(given)
+        return cast(R, kernel(*args, **kwargs))
+
+    def of_arguments(self, arguments: Mapping[str, Any]) -> Any:
+        """Return the kernel for these arguments by name."""
+        return self._remembered([arguments.get(name) for _, name, _ in self._opened])
+
+    def _remembered(self, given: Sequence[Any]) -> Any:
         kinds = tuple([getattr(value, "dtype", None) if value is not None else None for value in given])
         kernel = self._kernels.get(kinds)
         if kernel is None:
             kernel = self._chosen(given)
             if all((value is None) == (kind is None) for value, kind in zip(given, kinds, strict=True)):
                 self._kernels[kinds] = kernel
-        self._last = kernel
-        return cast(R, kernel(*args, **kwargs))
+        return kernel
 
     def _chosen(self, given: Sequence[Any]) -> Any:
         """Return the kernel for these arguments."""
@@ -113,7 +118,7 @@ class OpenKernel(ByCall, Generic[P, R]):
             from tessera.driver.kernel import Kernel
 
             kernel = self._by_choice[choice] = Kernel[Any, Any](
-                self._function, self._space, self._key, None, dtypes, missing, self._agreement
+                self._function, self._space, self._key, self._layouts, dtypes, missing, self._agreement
             )
         return kernel
 
@@ -166,6 +171,18 @@ class OpenKernel(ByCall, Generic[P, R]):
         check_names(self._function.__name__, own)
         choices = {name: constexprs.pop(name) for name in own & constexprs.keys()}
         return self.specialize(**choices).compile(target, dump, dims, strides, **constexprs)
+
+
+def _names_of(function: FunctionType, layouts: Mapping[str, Layout]) -> tuple[str, ...]:
+    """Return the names of a function's parameters in order, and those of the parts of structures."""
+    structures = {name: StructureParam(name, annotation) for name, annotation in structured_params(function).items()}
+    names: list[str] = []
+    for name in signature_of(function).parameters:
+        if name in structures and name in layouts:
+            names += [path for path, _, _ in parts_of(structures[name], layouts[name])]
+        else:
+            names.append(name)
+    return tuple(names)
 
 
 def _check_choice(variable: DTypeVar, dtype: DType, what: str) -> None:

@@ -12,9 +12,11 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from tessera.driver.binding import check_names, check_tensors, expected_tensors
 from tessera.driver.by_call import ByCall
+from tessera.driver.open_kernel import OpenKernel
 from tessera.driver.variants import Space
 from tessera.errors import CallError, caller_location
 from tessera.frontend.annotations import Dim
+from tessera.frontend.signature import open_params
 from tessera.frontend.structure import Layout, Structure, StructureAnnotation, StructureParam, parts_of
 from tessera.runtime.readers import view_of
 from tessera.target.artifact import Artifact
@@ -82,7 +84,9 @@ class StructuredKernel(ByCall, Generic[P, R]):
     ) -> list[Structure]:
         """Return the structures for one launch, whose sizes the plain tensor arguments give."""
         found = {**dict(zip(self._order, args, strict=False)), **kwargs}
-        plain = [tensor for tensor in expected_tensors(kernel.signature) if tensor.name in found]
+        if isinstance(kernel, OpenKernel):
+            kernel = kernel.of_arguments(found)
+        plain = [tensor for tensor in expected_tensors(kernel.signature) if found.get(tensor.name) is not None]
         sizes = check_tensors(plain, [view_of(found[tensor.name])[1] for tensor in plain])
         bound: list[Structure] = []
         for structure, (param, layout) in zip(given, reversed(kernel.signature.structures), strict=True):
@@ -109,9 +113,12 @@ class StructuredKernel(ByCall, Generic[P, R]):
 
             names = [name for _, name in reversed(self._places)]
             chosen = dict(zip(names, layouts, strict=True))
-            kernel = self._kernels[layouts] = Kernel[Any, Any](
-                self._function, self._space, self._key, chosen, agreement=self._agreement
-            )
+            opened = open_params(self._function)
+            if opened:
+                kernel = OpenKernel[Any, Any](self._function, opened, self._space, self._key, chosen, self._agreement)
+            else:
+                kernel = Kernel[Any, Any](self._function, self._space, self._key, chosen, agreement=self._agreement)
+            self._kernels[layouts] = kernel
         return kernel
 
     def for_structures(self, /, **structures: Structure) -> Any:

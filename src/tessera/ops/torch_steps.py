@@ -71,6 +71,11 @@ def _refused(name: str) -> Any:
     return backward
 
 
+def _none(need: Any) -> Any:
+    """Return what stands for no gradient of an argument: a list for a list of tensors."""
+    return [None] * len(need) if isinstance(need, list | tuple) else None
+
+
 def _returned(results: Arguments) -> Any:
     (only,) = results if len(results) == 1 else (results,)
     return only
@@ -93,10 +98,10 @@ def _register_gradient(torch: Any, library: Any, name: str, step: Step) -> None:
         kept = tuple(next(saved) if one is _SAVED else one for one in ctx.kept)
         of, needed = gradient.of(kept), tuple(ctx.needs_input_grad)
         if all(grad is None for grad in grads):
-            return (None,) * len(of)
+            return tuple(map(_none, needed))
         found = gradient.view(kept, grads) if gradient.view is not None else None
         if found is None:
             found = as_tuple(operator(*gradient.arguments(kept, grads, needed)))
-        return tuple(found[at] if at is not None and need else None for at, need in zip(of, needed, strict=True))
+        return tuple(found[at] if at is not None and need else _none(need) for at, need in zip(of, needed, strict=True))
 
     torch.library.register_autograd(name, backward, setup_context=setup_context, lib=library)

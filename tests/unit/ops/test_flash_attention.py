@@ -7,8 +7,10 @@ import pytest
 
 import tessera as ts
 from tessera import ops as op
+from tessera.ops.attn import flash_gradient_kernels as gradients
 from tessera.ops.attn import flash_kernels as kernels
 from tessera.ops.attn.flash_steps import Blocks, in_parts
+from tessera.ops.attn.mods import NO_MODS
 from tessera.target.registry import target_named
 from tessera.tools.emulate.launch import Emulation, Limits
 from tessera.tools.emulate.memory import Device
@@ -224,7 +226,8 @@ def test_operators_of_pytorch_are_sound():
 
     q, k, v, _ = (torch.from_numpy(one).requires_grad_() for one in operands(np.random.default_rng(9)))
     far = 2**31 - 1
-    torch.library.opcheck(torch.ops.tessera.flash_attention.default, (q, k, v, None, None, 0.25, 0.0, far, far, True))
+    given = (q, k, v, *[None] * 5, [], "", False, 0.25, 0.0, far, far, True, 0, 0)
+    torch.library.opcheck(torch.ops.tessera.flash_attention.default, given)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -344,27 +347,21 @@ def test_what_gpus_would_compute(target, causal):
     rng = np.random.default_rng(10)
     q, k, v, grad = operands(rng, (1, 2, 1, 70, 100, 32, 32), ts.f16)
     out, lse, slopes = by_torch(q, k, v, grad, causal=causal)
-    numbers = 32**-0.5, 1.0, 0, 0
-    options = {
-        "bias": None,
-        "slopes": None,
-        "causal": causal,
-        "windowed": False,
-        "caps": False,
-        "empties": False,
-        "plain": True,
-    }
+    numbers = 32**-0.5, 1.0, 0, 0, 0
+    options = dict.fromkeys(("bias", "slopes", "starts_q", "starts_k", "counts", "blocks"))
+    options |= {"causal": causal, "windowed": False, "caps": False, "empties": False, "plain": True, "mods": NO_MODS}
     options |= {"acc": ts.f32, "T": ts.f16, "S": ts.f32, "BM": 64, "BN": 64}
     dims = {"B": 1, "H": 2, "G": 1, "M": 70, "N": 100, "D": 32, "E": 32}
     found, sums = np.full(out.shape, np.nan, np.float16), np.full(lse.shape, np.nan, np.float32)
-    emulated(kernels.forward, target, [q, k, v, found, sums], dims, numbers, **options)
+    absent = {"sinks": None, "partials": None}
+    emulated(kernels.forward, target, [q, k, v, found, sums], dims, numbers, **options, **absent)
     lib.close(found, out, ts.f16, 4)
     lib.close(sums, lse, ts.f16, 4)
     delta = (grad.astype(np.float64) * out).sum(-1).astype(np.float32)
     common = [grad, q, k, v, lse.astype(np.float32), delta]
     made = [np.full_like(one, np.nan) for one in (q, k, v)]
-    emulated(kernels.query_gradients, target, [*common, made[0]], dims, numbers, of_bias=None, **options)
-    emulated(kernels.key_gradients, target, [*common, *made[1:]], dims, numbers, **options)
+    emulated(gradients.query_gradients, target, [*common, made[0]], dims, numbers, of_bias=None, **options)
+    emulated(gradients.key_gradients, target, [*common, *made[1:]], dims, numbers, **options)
     for one, exact in zip(made, slopes, strict=True):
         lib.close(one, exact, ts.f16, 8)
 

@@ -10,10 +10,11 @@ from xdsl.ir import Block, Operation, SSAValue
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend import tile
 from tessera.frontend.builder import Builder
-from tessera.frontend.calls import inline
+from tessera.frontend.calls import call
 from tessera.frontend.convert import apply, broadcast_to, constant, operand, to_ssa
 from tessera.frontend.function import DeviceFunction
 from tessera.frontend.registry import compiles
+from tessera.frontend.structure import StructureValue
 from tessera.frontend.tangents import PARTIALS
 from tessera.frontend.values import Value, is_number, show, wrap
 from tessera.ir.locations import location_of
@@ -31,7 +32,7 @@ Tangents = dict[SSAValue, SSAValue]
 
 @compiles(tile.jvp)
 def _jvp(b: Builder, function: Any, primals: Any, tangents: Any) -> Any:
-    if not isinstance(function, DeviceFunction):
+    if not isinstance(function, DeviceFunction | StructureValue):
         raise LanguageError(
             f"jvp: the function is {show(function)}",
             code="bad-call",
@@ -44,7 +45,7 @@ def _jvp(b: Builder, function: Any, primals: Any, tangents: Any) -> Any:
     outer = b.block
     with b.into(block):
         args = [wrap(inputs[id(value)], value.policy) if tangent is not None else value for value, tangent in given]
-        found = inline(b, function.function, args, {})
+        found = call(b, function, args, {})
         seeds = [tangent for _, tangent in given if tangent is not None]
         along = _follow(b, block, dict(zip(block.args, seeds, strict=True)))
         results = cast(tuple[Any, ...], found) if isinstance(found, tuple) else (found,)

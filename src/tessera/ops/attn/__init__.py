@@ -1,6 +1,8 @@
-"""What attention layers need: `flash_attention`, `rope`."""
+"""What attention layers need: `flash_attention` with a user's own functions, `rope`."""
 
+from tessera.ops.attn.block_mask import block_mask
 from tessera.ops.attn.flash import flash_attention
+from tessera.ops.attn.mods import mod
 from tessera.ops.attn.rope import rope
 
-__all__ = ["flash_attention", "rope"]
+__all__ = ["block_mask", "flash_attention", "mod", "rope"]

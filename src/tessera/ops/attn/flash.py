@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, isfinite, prod
-from operator import index
-from typing import Any, Literal, cast
+from math import inf, prod
+from typing import Any, Literal, Unpack, cast
 
 import numpy as np
 
@@ -14,13 +13,13 @@ from tessera.driver.compile import target_record
 from tessera.numerics.dtypes import DType, bf16
 from tessera.ops import arrays, rows
 from tessera.ops.attn import flash_kernels as kernels
-from tessera.ops.attn.flash_steps import BACKWARD, FAR, FORWARD, Blocks, accumulator
+from tessera.ops.attn.flash_steps import FORWARD, Blocks, Call, gradients_of
+from tessera.ops.attn.mods import NO_MODS
+from tessera.ops.attn.scores import Options, Scores, exact_scores
 from tessera.ops.refusals import checked, checked_methods, refused
-from tessera.ops.steps import needs_gradient
 from tessera.target.artifact import Artifact
 
 Layout = Literal["bhsd", "bshd"]
-Window = tuple[int | None, int | None]
 
 
 @checked_methods
@@ -36,15 +35,24 @@ class FlashAttention:
         *,
         causal: bool = False,
         scale: float | None = None,
-        window: Window | None = None,
+        window: tuple[int | None, int | None] | None = None,
         softcap: float | None = None,
         bias: Any = None,
         alibi_slopes: Any = None,
+        sinks: Any = None,
+        score_mod: Any = None,
+        mask_mod: Any = None,
         return_lse: bool = False,
         layout: Layout = "bhsd",
         out: Any = None,
     ) -> Any:
         """Return `softmax(q·kᵀ·scale + bias)·v` of each head.
+
+            @ts.function
+            def prefix(b, h, q, k, lengths):
+                return (k <= q) | (k < lengths[b])
+
+            op.flash_attention(q, k, v, mask_mod=op.attn.mod(prefix, lengths))
 
         Args:
             q: queries `(B, H, S, D)`, or `(B, S, H, D)` by `layout`; f64, f32, bf16 or f16.
@@ -58,6 +66,13 @@ class FlashAttention:
                 false hides it.
             alibi_slopes: `(H,)`, f32 (f64 for f64), without a gradient: scores are less by a head's slope times the
                 distance of places.
+            sinks: `(H,)`, f32 (f64 for f64): a score of each head that takes part in the softmax and has no value.
+            score_mod: a `@ts.function` of `(score, b, h, q, k)` that returns the score, or an `op.attn.mod` with the
+                tensors that it reads. It comes after all else that changes scores, and is differentiated
+                (`ts.tile.jvp`).
+            mask_mod: a `@ts.function` of `(b, h, q, k)` that returns whether query `q` sees key `k`, an `op.attn.mod`,
+                or an `op.attn.block_mask`, by which blocks that no query sees are left out. `q` and `k` count from 0,
+                whatever their numbers are: without `causal` nothing is aligned.
             return_lse: whether the logarithms of the sums of powers are returned too.
             layout: order of the dimensions of queries, keys, values and result.
             out: array for the result.
@@ -69,70 +84,57 @@ class FlashAttention:
 
         Raises:
             CallError: `not-an-array`, `wrong-rank`, `wrong-shape`, `wrong-dtype`, `bad-argument`, `no-gradient` for
-                slopes that need one, or `out-needs-no-gradient`.
+                slopes that need one, `mixed-libraries`, or `out-needs-no-gradient`.
+            LanguageError: what is wrong in a function, with its line; `no-derivative` in a gradient.
 
         Numerics:
             Scores, sums and results are computed in f32 (f64 for f64); weights are rounded to the dtype of `v` before
             they multiply it.
 
         Source: Dao, FlashAttention-2: faster attention with better parallelism and work partitioning, 2023; Press et
-        al., Train short, test long (ALiBi), 2022.
+        al., Train short, test long (ALiBi), 2022; Dong et al., Flex Attention, 2024.
         """
-        given = _arguments(q, k, v, causal, scale, window, softcap, bias, alibi_slopes, layout)
+        scores = Scores(causal, scale, window, softcap, bias, alibi_slopes, sinks, score_mod, mask_mod)
+        call = arguments(q, k, v, layout, scores)
         if out is not None:
-            shape = tuple(_first_two_turned(given[0].shape, layout))
-            rows.checked_out(out, (*shape[:3], given[2].shape[3]), arrays.dtype_of(q), q, k, v, bias)
-            read = {"k": k, "v": v, "bias": bias, "alibi_slopes": alibi_slopes}
+            rows.checked_out(out, (*q.shape[:3], call.v.shape[3]), arrays.dtype_of(q), q, k, v, bias, sinks)
+            read = {"k": k, "v": v, "bias": bias, "alibi_slopes": alibi_slopes, "sinks": sinks}
             rows.apart(out, **{name: one for name, one in read.items() if one is not None})
-            results = by_layout(out, layout), FORWARD.results(*given)[1]
-            FORWARD.into(results, *given)
+            results = by_layout(out, layout), FORWARD.results(*call)[1]
+            FORWARD.into(results, *call)
         else:
-            results = FORWARD(*given)
+            results = FORWARD(*call)
         found = by_layout(results[0], layout) if out is None else out
         return (found, results[1]) if return_lse else found
 
     def backward(
-        self,
-        grad: Any,
-        q: Any,
-        k: Any,
-        v: Any,
-        *,
-        causal: bool = False,
-        scale: float | None = None,
-        window: Window | None = None,
-        softcap: float | None = None,
-        bias: Any = None,
-        alibi_slopes: Any = None,
-        layout: Layout = "bhsd",
+        self, grad: Any, q: Any, k: Any, v: Any, *, layout: Layout = "bhsd", **options: Unpack[Options]
     ) -> dict[str, Any]:
-        """Return the gradients of a call: `{"q": …, "k": …, "v": …}`, with a bias also `"bias"`.
+        """Return the gradients of a call: `{"q": …, "k": …, "v": …}`, and `"bias"` and `"sinks"` where there are any.
 
         Args:
             grad: gradient of the result.
             q: as in the call, like all that follow.
             k: as in the call.
             v: as in the call.
-            causal: as in the call.
-            scale: as in the call.
-            window: as in the call.
-            softcap: as in the call.
-            bias: as in the call.
-            alibi_slopes: as in the call.
             layout: as in the call.
+            **options: `causal`, `scale`, `window`, `softcap`, `bias`, `alibi_slopes`, `sinks`, `score_mod` and
+                `mask_mod`, as in the call.
 
         Raises:
             CallError: as for the call.
         """
-        given = _arguments(q, k, v, causal, scale, window, softcap, bias, alibi_slopes, layout)
-        results = FORWARD.fresh(*given)
+        call = arguments(q, k, v, layout, Scores(**options))
         turned = by_layout(grad, layout)
+        results = FORWARD.fresh(*call)
         rows.same_shape(turned, "grad", results[0].shape)
         rows.same_dtype(grad, "grad", q, "q")
-        wanted = [True, True, bias is not None]
-        found = BACKWARD.fresh(turned, None, *given[:5], *results, *given[5:], wanted)
-        made = {name: by_layout(one, layout) for name, one in zip("qkv", found, strict=False)}
-        return made if bias is None else {**made, "bias": _summed(found[3], arrays.shape_of(bias, "bias"))}
+        found = gradients_of(call, turned, results)
+        made = {name: by_layout(found[name], layout) for name in "qkv"}
+        bias = options.get("bias")
+        if bias is not None:
+            made["bias"] = _summed(found["bias"], arrays.shape_of(bias, "bias"))
+        return made if call.sinks is None else {**made, "sinks": found["sinks"]}
 
     def reference(
         self,
@@ -140,36 +142,36 @@ class FlashAttention:
         k: Any,
         v: Any,
         *,
-        causal: bool = False,
-        scale: float | None = None,
-        window: Window | None = None,
-        softcap: float | None = None,
-        bias: Any = None,
-        alibi_slopes: Any = None,
         return_lse: bool = False,
         layout: Layout = "bhsd",
+        **options: Unpack[Options],
     ) -> Any:
-        """Return the exact result in NumPy and float64."""
+        """Return the exact result in NumPy and float64.
+
+        Args:
+            q: as in the call, like all that follow.
+            k: as in the call.
+            v: as in the call.
+            return_lse: as in the call.
+            layout: as in the call.
+            **options: as for `backward`, but `score_mod` and `mask_mod` are Python functions of NumPy arrays.
+        """
+        given = Scores(**options)
         q, k, v = (by_layout(arrays.host(one), layout) for one in (q, k, v))
         k, v = (np.repeat(one, q.shape[1] // one.shape[1], 1) for one in (k, v))
-        scores = q @ k.swapaxes(2, 3) * (q.shape[3] ** -0.5 if scale is None else scale)
-        if softcap is not None:
-            scores = softcap * np.tanh(scores / softcap)
-        if bias is not None:
-            given = arrays.host(bias)
-            scores = scores + (np.where(given, 0.0, -np.inf) if arrays.dtype_of(bias).name == "bool" else given)
-        apart = _apart(q.shape[2], k.shape[2])
-        if alibi_slopes is not None:
-            scores = scores - arrays.host(alibi_slopes)[:, None, None] * np.abs(apart)
-        before, after = _reach(window)
-        seen = (apart >= -before) & (apart <= (0 if causal else after))
-        scores = np.where(seen, scores, -np.inf)
+        products = q @ k.swapaxes(2, 3) * (q.shape[3] ** -0.5 if given.scale is None else given.scale)
+        scores = exact_scores(products, given)
         top = scores.max(3, keepdims=True, initial=-np.inf)
-        powers = np.exp(scores - np.where(top == -np.inf, 0.0, top))
+        if given.sinks is not None:
+            top = np.maximum(top, arrays.host(given.sinks)[:, None, None])
+        base = np.where(top == -np.inf, 0.0, top)
+        powers = np.exp(scores - base)
         sums = powers.sum(3, keepdims=True)
+        if given.sinks is not None:
+            sums = sums + np.exp(arrays.host(given.sinks)[:, None, None] - base)
         found = by_layout(powers @ v / np.where(sums == 0, 1.0, sums), layout)
         with np.errstate(divide="ignore"):
-            return (found, (top + np.log(sums))[..., 0]) if return_lse else found
+            return (found, (base + np.log(sums))[..., 0]) if return_lse else found
 
     def explain(self) -> Any:
         """Return what the last forward kernel ran: backend, schedule, emulations.
@@ -207,7 +209,10 @@ class FlashAttention:
         """
         wide = head_dim if value_dim is None else value_dim
         acc = rows.accumulator(dtype)
-        given: dict[str, Any] = {"slopes": None, "causal": causal, "windowed": window, "caps": softcap, "acc": acc}
+        given: dict[str, Any] = dict.fromkeys(
+            ("slopes", "sinks", "starts_q", "starts_k", "partials", "counts", "blocks"), None
+        )
+        given |= {"mods": NO_MODS, "causal": causal, "windowed": window, "caps": softcap, "acc": acc}
         given |= {"bias": None} if bias is None else {"U": bias}
         given |= {"empties": window or bias is not None, "T": dtype, "S": acc}
         given["plain"] = bias is None and not softcap
@@ -246,43 +251,7 @@ def by_layout(array: Any, layout: str) -> Any:
     return array.swapaxes(1, 2)
 
 
-def _apart(queries: int, keys: int) -> Any:
-    """Return how far keys are behind the places of queries."""
-    return np.arange(keys) - (np.arange(queries)[:, None] + (keys - queries))
-
-
-def _first_two_turned(shape: Sequence[Any], layout: str) -> Sequence[Any]:
-    return shape if layout == "bhsd" else (shape[0], shape[2], shape[1], shape[3])
-
-
-def _reach(window: Window | None) -> tuple[int, int]:
-    """Return how far a window reaches before and after a place.
-
-    Raises:
-        CallError: `bad-argument`.
-    """
-    if window is None:
-        return FAR, FAR
-    if not isinstance(cast("Any", window), tuple | list) or len(window) != 2:
-        raise refused(f"window is {window!r:.60}", "bad-argument", "it is (before, after), each a number or None")
-    before, after = (FAR if one is None else min(index(one), FAR) for one in window)
-    if before < 0 or after < 0:
-        raise refused(f"window is {window!r:.60}", "bad-argument", "its numbers are not negative")
-    return before, after
-
-
-def _arguments(
-    q: Any,
-    k: Any,
-    v: Any,
-    causal: bool,
-    scale: float | None,
-    window: Window | None,
-    softcap: float | None,
-    bias: Any,
-    slopes: Any,
-    layout: str,
-) -> tuple[Any, ...]:
+def arguments(q: Any, k: Any, v: Any, layout: str, scores: Scores) -> Call:
     """Return what the steps are called with.
 
     Raises:
@@ -306,20 +275,10 @@ def _arguments(
     rows.same_shape(v, "v", (batch, k.shape[1], k.shape[2], v.shape[3]))
     if k.shape[1] == 0 or heads % k.shape[1]:
         raise refused(f"q has {heads} heads, k {k.shape[1]}", "wrong-shape", "heads of k divide those of q")
-    if softcap is not None and not (softcap > 0 and isfinite(softcap)):
-        raise refused(f"softcap is {softcap}", "bad-argument", "it is positive, or None")
+    bias = scores.bias
     if bias is not None:
         bias = _whole(bias, (batch, heads, places, k.shape[2]), q)
-    if slopes is not None:
-        if needs_gradient((slopes,)):
-            raise refused("alibi_slopes have no gradients", "no-gradient", "detach them")
-        rows.same_shape(slopes, "alibi_slopes", (heads,))
-        if arrays.dtype_of(slopes, "alibi_slopes") != accumulator(q):
-            raise refused(
-                f"alibi_slopes has the dtype {arrays.dtype_of(slopes)}", "wrong-dtype", f"it takes {accumulator(q)}"
-            )
-    factor = float(size) ** -0.5 if scale is None else float(scale)
-    return q, k, v, bias, slopes, factor, float(softcap or 0.0), *_reach(window), bool(causal)
+    return scores.of(q, k, v, bias)
 
 
 def _whole(bias: Any, shape: tuple[Any, ...], q: Any) -> Any:
@@ -353,7 +312,7 @@ def _summed(found: Any, shape: Sequence[int]) -> Any:
         return found.sum_to_size(tuple(shape))
     whole = (1,) * (4 - len(shape)) + tuple(shape)
     axes = tuple(axis for axis, size in enumerate(whole) if size == 1)
-    return found.sum(axes, dtype=accumulator(found).numpy()).astype(found.dtype).reshape(shape)
+    return found.sum(axes, dtype=rows.accumulator(arrays.dtype_of(found)).numpy()).astype(found.dtype).reshape(shape)
 
 
 flash_attention = FlashAttention()

@@ -1,4 +1,4 @@
-"""Kernels of attention by an online softmax, and of its gradients."""
+"""Kernels of attention by an online softmax."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Any
 
 import tessera as ts
 from tessera.ops.annotations import F64, I64, Constant
+from tessera.ops.attn.mods import LISTED, MB, NB, Mods
 
 T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64)
 U = ts.dtype_var("U", ts.bf16, ts.f16, ts.f32, ts.f64)
 S = ts.dtype_var("S", ts.f32, ts.f64)
-B, H, G, M, N, D, E, P, R = ts.dims("B H G M N D E P R")
+B, H, G, M, N, D, E, P, R, Z = ts.dims("B H G M N D E P R Z")
 INF = float("inf")
 LOG2E = 1.4426950408889634
 
@@ -30,14 +31,6 @@ def power(scores: Any, base: Any, scale: Any, plain: Any) -> Any:
         step = (scale * LOG2E).to(scores.dtype)
         return ts.tile.exp2(scores * step - base * step)
     return ts.tile.exp(scores - base)
-
-
-@ts.function
-def weight(scores: Any, lse: Any, scale: Any, plain: Any) -> Any:
-    """Return the weights of scores by the logsumexp of their row."""
-    if plain:
-        return ts.tile.exp2(scores * (scale * LOG2E).to(scores.dtype) - lse * LOG2E)
-    return ts.tile.exp(scores - lse)
 
 
 @ts.function
@@ -68,19 +61,6 @@ def seen(scores: Any, queries: Any, keys: Any, last: Any, before: Any, after: An
     if causal:
         return ts.tile.causal_mask(scores, queries, keys)
     return only_keys(scores, keys, last, 1)
-
-
-@ts.function
-def seen_by(
-    scores: Any, queries: Any, keys: Any, last: Any, before: Any, after: Any, causal: Any, windowed: Any
-) -> Any:
-    """The same of scores `(BN, BM)`."""
-    steps = ts.tile.arange(scores.shape[0])[:, None] - ts.tile.arange(scores.shape[1])[None, :]
-    if windowed:
-        scores = ts.tile.where(are_near(steps, queries, keys, before, after), scores, -INF)
-    elif causal:
-        scores = ts.tile.where(steps.to(ts.i64) <= queries - keys, scores, -INF)
-    return only_keys(scores, keys, last, 0)
 
 
 @ts.function
@@ -121,6 +101,64 @@ def present(top: Any, empties: Any) -> Any:
     return ts.tile.where(top == -INF, 0.0, top) if empties else top
 
 
+@ts.function
+def first_of(starts: Any, z: Any) -> Any:
+    """Return where a packed sequence begins; 0 in a batch."""
+    return starts[z].to(ts.i64) if starts is not None else 0
+
+
+@ts.function
+def count_of(starts: Any, z: Any, whole: Any) -> Any:
+    """Return how long a packed sequence is; in a batch all are as long as the whole."""
+    return (starts[z + 1] - starts[z]).to(ts.i64) if starts is not None else whole
+
+
+@ts.function
+def modified(scores: Any, score: Any, b: Any, h: Any, rows: Any, columns: Any) -> Any:
+    """Return scores as the user's function changes them."""
+    return score(scores, b, h, rows, columns).to(scores.dtype) if score is not None else scores
+
+
+@ts.function
+def allowed(scores: Any, mask: Any, b: Any, h: Any, rows: Any, columns: Any) -> Any:
+    """Return scores with -inf where the user's function is false."""
+    return ts.tile.where(mask(None, b, h, rows, columns), scores, -INF) if mask is not None else scores
+
+
+@ts.function
+def places(first: Any, count: Any) -> Any:
+    """Return the numbers of `count` queries or keys for a user's function."""
+    return first.to(ts.i32) + ts.tile.arange(count)
+
+
+@ts.function
+def nth(blocks: Any, b: Any, h: Any, m: Any, i: Any) -> Any:
+    """Return where the keys are that stand at `i` when the listed blocks stand after each other."""
+    return blocks[b, h, m // LISTED, i // LISTED].to(ts.i64) * LISTED + i % LISTED
+
+
+@ts.function
+def put_rows(out: Any, b: Any, h: Any, first: Any, left: Any, rows: Any) -> None:
+    """Store rows; of a packed sequence those that are `left`, as another one follows."""
+    count = rows.shape[0]
+    if left is None:
+        out[b, h, first : first + count, :] = rows
+    else:
+        if (ts.tile.arange(count) < left)[:, None]:
+            out[b, h, first : first + count, :] = rows
+
+
+@ts.function
+def put_numbers(out: Any, b: Any, h: Any, first: Any, left: Any, numbers: Any) -> None:
+    """Store a number for each row; of a packed sequence for those that are `left`."""
+    count = numbers.shape[0]
+    if left is None:
+        out[b, h, first : first + count] = numbers
+    else:
+        if ts.tile.arange(count) < left:
+            out[b, h, first : first + count] = numbers
+
+
 @ts.kernel
 def forward(
     q: ts.Tensor[B, H, M, D, T],
@@ -128,12 +166,20 @@ def forward(
     v: ts.Tensor[B, G, N, E, T],
     bias: ts.Tensor[B, H, M, N, U] | None,
     slopes: ts.Tensor[H, S] | None,
+    sinks: ts.Tensor[H, S] | None,
+    starts_q: ts.Tensor[Z + 1, ts.i32] | None,
+    starts_k: ts.Tensor[Z + 1, ts.i32] | None,
+    partials: ts.Tensor[B, H, MB, ts.i32] | None,
+    counts: ts.Tensor[B, H, MB, ts.i32] | None,
+    blocks: ts.Tensor[B, H, MB, NB, ts.i32] | None,
+    mods: Mods[M, N],
     out: ts.Tensor[B, H, M, E, T],
     lse: ts.Tensor[B, H, M, S] | None,
     scale: F64,
     softcap: F64,
     before: I64,
     after: I64,
+    most: I64,
     causal: Constant,
     windowed: Constant,
     caps: Constant,
@@ -146,172 +192,58 @@ def forward(
     """Softmax(q·kᵀ·scale + bias)·v, blocks of keys after each other.
 
     `empties` says that a query may see no key: its row is zeros, and its logsumexp -inf. `plain` says that scores are
-    products times a positive scale, and nothing else.
+    products times a positive scale, and nothing else. Sequences may be packed in one row of the batch: `starts_q` and
+    `starts_k` say where each begins, `most` how many queries the longest has. `blocks` lists the blocks of keys that a
+    block of queries sees, first the `partials` of which it sees a part.
     """
-    for b, h, m in ts.tile.grid((B, 1), (H, 1), (M, BM)):
+    for z, h, m in ts.tile.grid((B if starts_q is None else Z, 1), (H, 1), (M if starts_q is None else most, BM)):
+        b = z if starts_q is None else 0
         group = h // (H // G)
-        rows = q[b, h, m : m + BM, :]
+        keys, queries = count_of(starts_k, z, N), count_of(starts_q, z, M)
+        q0, k0 = first_of(starts_q, z), first_of(starts_k, z)
+        rows = q[b, h, q0 + m : q0 + m + BM, :]
         total = ts.tile.zeros((BM, E), acc)
         tops = ts.tile.full((BM,), -INF, acc)
         sums = ts.tile.zeros((BM,), acc)
-        place = m + (N - M)
+        place = m + (keys - queries)
         start = max(place - before, 0) // BN * BN if windowed else 0
-        end = min(N, place + BM + after) if windowed else min(N, place + BM) if causal else N
-        for n in ts.tile.range(start, end, BN):
-            scores = ts.tile.mma(rows, k[b, group, n : n + BN, :].T)
-            scores = scaled(scores, scale, softcap, caps, plain)
-            scores = biased(scores, bias, slopes, b, h, m, n, place)
-            scores = seen(scores, place, n, N, before, after, causal, windowed)
-            above = ts.tile.maximum(tops, ts.tile.row_max(scores))
-            base = present(above, empties)
-            kept = power(tops, base, scale, plain)
-            powers = power(scores, base[:, None], scale, plain)
-            sums = kept * sums + ts.tile.row_sum(powers)
-            total = ts.tile.mma(powers.to(q.dtype), v[b, group, n : n + BN, :], kept[:, None] * total)
-            tops = above
+        end = min(keys, place + BM + after) if windowed else min(keys, place + BM) if causal else keys
+        if starts_q is not None:
+            end = end if m < queries else 0
+        for listed in ("in part", "whole") if blocks is not None else ("not",):
+            if listed == "in part":
+                end = partials[b, h, m // LISTED].to(ts.i64) * LISTED
+            if listed == "whole":
+                start, end = end, counts[b, h, m // LISTED].to(ts.i64) * LISTED
+            for i in ts.tile.range(start, end, BN):
+                n = i if listed == "not" else nth(blocks, b, h, m, i)
+                scores = ts.tile.mma(rows, k[b, group, k0 + n : k0 + n + BN, :].T)
+                scores = scaled(scores, scale, softcap, caps, plain)
+                scores = biased(scores, bias, slopes, b, h, m, n, place)
+                scores = modified(scores, mods.score, z, h, places(m, BM)[:, None], places(n, BN)[None, :])
+                if listed != "whole":
+                    scores = seen(scores, place, n, keys, before, after, causal, windowed)
+                    scores = allowed(scores, mods.mask, z, h, places(m, BM)[:, None], places(n, BN)[None, :])
+                above = ts.tile.maximum(tops, ts.tile.row_max(scores))
+                base = present(above, empties)
+                kept = power(tops, base, scale, plain)
+                powers = power(scores, base[:, None], scale, plain)
+                sums = kept * sums + ts.tile.row_sum(powers)
+                values = v[b, group, k0 + n : k0 + n + BN, :]
+                total = ts.tile.mma(powers.to(q.dtype), values, kept[:, None] * total)
+                tops = above
+        tops = tops * scale.to(acc) if plain else tops
+        if sinks is not None:
+            most_of = ts.tile.maximum(tops, sinks[h])
+            kept = ts.tile.exp(tops - most_of)
+            sums = sums * kept + ts.tile.exp(sinks[h] - most_of)
+            total = total * kept[:, None]
+            tops = most_of
         whole = ts.tile.where(sums == 0.0, 1.0, sums) if empties else sums
-        out[b, h, m : m + BM, :] = total / whole[:, None]
+        left = queries - m if starts_q is not None else None
+        put_rows(out, b, h, q0 + m, left, total / whole[:, None])
         if lse is not None:
-            lse[b, h, m : m + BM] = (tops * scale.to(acc) if plain else tops) + ts.tile.log(sums)
-
-
-@ts.kernel
-def deltas(
-    grad: ts.Tensor[B, H, M, E, T],
-    out: ts.Tensor[B, H, M, E, T],
-    grad_lse: ts.Tensor[B, H, M, S] | None,
-    delta: ts.Tensor[B, H, M, S],
-    acc: Constant,
-    BM: Constant = 64,
-):
-    """What is taken from the gradients of weights of a row: sum(grad·out), less the gradient of its logsumexp."""
-    for b, h, m in ts.tile.grid((B, 1), (H, 1), (M, BM)):
-        found = ts.tile.sum(grad[b, h, m : m + BM, :].to(acc) * out[b, h, m : m + BM, :].to(acc), 1)
-        if grad_lse is not None:
-            found = found - grad_lse[b, h, m : m + BM]
-        delta[b, h, m : m + BM] = found
-
-
-@ts.function
-def slope(scores: Any, softcap: Any) -> Any:
-    """Return the derivative of scores that `bent` gave by those before."""
-    part = scores * (1.0 / softcap).to(scores.dtype)
-    return 1.0 - part * part
-
-
-@ts.kernel
-def query_gradients(
-    grad: ts.Tensor[B, H, M, E, T],
-    q: ts.Tensor[B, H, M, D, T],
-    k: ts.Tensor[B, G, N, D, T],
-    v: ts.Tensor[B, G, N, E, T],
-    bias: ts.Tensor[B, H, M, N, U] | None,
-    slopes: ts.Tensor[H, S] | None,
-    lse: ts.Tensor[B, H, M, S],
-    delta: ts.Tensor[B, H, M, S],
-    of_q: ts.Tensor[B, H, M, D, T] | None,
-    of_bias: ts.Tensor[B, H, M, N, U] | None,
-    scale: F64,
-    softcap: F64,
-    before: I64,
-    after: I64,
-    causal: Constant,
-    windowed: Constant,
-    caps: Constant,
-    empties: Constant,
-    plain: Constant,
-    acc: Constant,
-    BM: Constant,
-    BN: Constant,
-):
-    """Gradients of queries and of the bias: blocks of keys after each other, weights computed again."""
-    for b, h, m in ts.tile.grid((B, 1), (H, 1), (M, BM)):
-        group = h // (H // G)
-        rows = q[b, h, m : m + BM, :]
-        g = grad[b, h, m : m + BM, :]
-        base = present(lse[b, h, m : m + BM], empties)[:, None]
-        less = delta[b, h, m : m + BM][:, None]
-        total = ts.tile.zeros((BM, D), acc)
-        place = m + (N - M)
-        start = max(place - before, 0) // BN * BN if windowed else 0
-        end = min(N, place + BM + after) if windowed else min(N, place + BM) if causal else N
-        # All of the bias has a gradient, zeros too.
-        first = 0 if of_bias is not None else start
-        last = N if of_bias is not None else end
-        for n in ts.tile.range(first, last, BN):
-            keys = k[b, group, n : n + BN, :]
-            scores = scaled(ts.tile.mma(rows, keys.T), scale, softcap, caps, plain)
-            turn = slope(scores, softcap) if caps else None
-            scores = biased(scores, bias, slopes, b, h, m, n, place)
-            powers = weight(seen(scores, place, n, N, before, after, causal, windowed), base, scale, plain)
-            slopes_of = powers * (ts.tile.mma(g, v[b, group, n : n + BN, :].T) - less)
-            if of_bias is not None:
-                of_bias[b, h, m : m + BM, n : n + BN] = slopes_of
-            if caps:
-                slopes_of = slopes_of * turn
-            total = ts.tile.mma(slopes_of.to(q.dtype), keys, total)
-        if of_q is not None:
-            of_q[b, h, m : m + BM, :] = total * scale.to(acc)
-
-
-@ts.kernel
-def key_gradients(
-    grad: ts.Tensor[B, H, M, E, T],
-    q: ts.Tensor[B, H, M, D, T],
-    k: ts.Tensor[B, G, N, D, T],
-    v: ts.Tensor[B, G, N, E, T],
-    bias: ts.Tensor[B, H, M, N, U] | None,
-    slopes: ts.Tensor[H, S] | None,
-    lse: ts.Tensor[B, H, M, S],
-    delta: ts.Tensor[B, H, M, S],
-    of_k: ts.Tensor[B, G, N, D, T],
-    of_v: ts.Tensor[B, G, N, E, T],
-    scale: F64,
-    softcap: F64,
-    before: I64,
-    after: I64,
-    causal: Constant,
-    windowed: Constant,
-    caps: Constant,
-    empties: Constant,
-    plain: Constant,
-    acc: Constant,
-    BM: Constant,
-    BN: Constant,
-):
-    """Gradients of keys and values: heads that share them and blocks of queries after each other, in one order."""
-    for b, group, n in ts.tile.grid((B, 1), (G, 1), (N, BN)):
-        keys = k[b, group, n : n + BN, :]
-        values = v[b, group, n : n + BN, :]
-        total_k = ts.tile.zeros((BN, D), acc)
-        total_v = ts.tile.zeros((BN, E), acc)
-        apart = N - M
-        start = max(n - apart - (after if windowed else 0), 0) // BM * BM if causal or windowed else 0
-        end = min(M, n + BN - apart + before) if windowed else M
-        blocks = max(ts.cdiv(end - start, BM), 0)
-        for step in ts.tile.range(H // G * blocks):
-            h = group * (H // G) + step // blocks
-            m = start + step % blocks * BM
-            rows = q[b, h, m : m + BM, :]
-            g = grad[b, h, m : m + BM, :]
-            scores = scaled(ts.tile.mma(keys, rows.T), scale, softcap, caps, plain)
-            turn = slope(scores, softcap) if caps else None
-            if bias is not None:
-                scores = scores + bias[b, h, m : m + BM, n : n + BN].to(acc).T
-            if slopes is not None:
-                steps = ts.tile.arange(BN)[:, None] - ts.tile.arange(BM)[None, :]
-                scores = scores + away(steps, m + apart, n, acc) * slopes[h]
-                # Of no query: they would be powers of nothing but the distance.
-                scores = ts.tile.where((m + ts.tile.arange(BM) < M)[None, :], scores, -INF)
-            base = present(lse[b, h, m : m + BM], empties)[None, :]
-            powers = weight(seen_by(scores, m + apart, n, N, before, after, causal, windowed), base, scale, plain)
-            total_v = ts.tile.mma(powers.to(q.dtype), g, total_v)
-            slopes_of = powers * (ts.tile.mma(values, g.T) - delta[b, h, m : m + BM][None, :])
-            if caps:
-                slopes_of = slopes_of * turn
-            total_k = ts.tile.mma(slopes_of.to(q.dtype), rows, total_k)
-        of_k[b, group, n : n + BN, :] = total_k * scale.to(acc)
-        of_v[b, group, n : n + BN, :] = total_v
+            put_numbers(lse, b, h, q0 + m, left, tops + ts.tile.log(sums))
 
 
 @ts.kernel

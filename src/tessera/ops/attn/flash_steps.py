@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from tessera.data import dataclass
 from tessera.numerics.dtypes import DType
 from tessera.ops import arrays, rows
+from tessera.ops.attn import flash_gradient_kernels as gradients
 from tessera.ops.attn import flash_kernels as kernels
+from tessera.ops.attn.block_mask import lists_of
+from tessera.ops.attn.mods import NAMES, Mods
 from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present
 from tessera.target.records import TargetRecord
 
@@ -109,15 +114,99 @@ class Blocks:
         return {"BM": stay, "BN": move}
 
 
-def options(
-    q: Any, k: Any, bias: Any, slopes: Any, scale: float, softcap: float, before: int, after: int, causal: bool
-) -> tuple[tuple[int, int], dict[str, Any]]:
-    """Return the reach of a window, and the constants of all kernels."""
-    windowed = before < FAR or after < FAR
-    empties = windowed or bias is not None or (causal and q.shape[2] > k.shape[2]) or k.shape[2] == 0
-    found = {"causal": causal, "windowed": windowed, "caps": softcap > 0, "empties": bool(empties)}
-    found["plain"] = bias is None and slopes is None and not softcap and scale > 0
-    return (before, min(after, 0) if causal else after), found | {"acc": accumulator(q)}
+class Call(NamedTuple):
+    """What attention is called with, as steps and PyTorch's operators take it: the fields in order.
+
+    Args:
+        q: queries `(B, H, S, D)`.
+        k: keys `(B, G, N, D)`.
+        v: values `(B, G, N, E)`.
+        bias: numbers added to scores, `(B, H, S, N)`, or None.
+        slopes: factors of distances for each head, or None.
+        sinks: scores without a key for each head, or None.
+        starts_q: where packed sequences begin in the one row of the batch, or None.
+        starts_k: the same of keys.
+        parts: tensors of the functions, and where `listed` kinds of blocks, partials, counts and blocks.
+        mods: the name of the functions.
+        listed: whether blocks are listed.
+        scale: of products.
+        softcap: limit of scores, 0 for none.
+        before: keys before its place that a query sees.
+        after: keys after it.
+        causal: whether a query sees no key after its place.
+        most_q: queries of the longest packed sequence.
+        most_k: keys of the longest one.
+    """
+
+    q: Any
+    k: Any
+    v: Any
+    bias: Any
+    slopes: Any
+    sinks: Any
+    starts_q: Any
+    starts_k: Any
+    parts: Sequence[Any]
+    mods: str
+    listed: bool
+    scale: float
+    softcap: float
+    before: int
+    after: int
+    causal: bool
+    most_q: int
+    most_k: int
+
+    @property
+    def functions(self) -> Mods:
+        """The user's functions."""
+        return NAMES.mods_of(self.mods, self.parts[:-4] if self.listed else self.parts)
+
+    def lists(self, across: bool) -> tuple[Any, Any, Any]:
+        """Return the lists of blocks: partials, counts and blocks; None three times where none are listed."""
+        if not self.listed:
+            return None, None, None
+        kinds, *lists = self.parts[-4:]
+        batch, heads, groups = self.q.shape[0], self.q.shape[1], self.k.shape[1]
+        if across:
+            own = int(kinds.shape[1])
+            lists = lists_of(kinds, 1 if own == 1 else groups, across=True)
+        partials, counts, blocks = (repeated(one, (batch, groups if across else heads)) for one in lists)
+        return partials, counts, blocks
+
+    @property
+    def numbers(self) -> tuple[Any, ...]:
+        """The numbers that kernels take, but for the queries or keys of the longest sequence."""
+        return self.scale, self.softcap or 1.0, self.before, min(self.after, 0) if self.causal else self.after
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """The constants of all kernels."""
+        windowed = self.before < FAR or self.after < FAR
+        more_queries = self.causal and self.q.shape[2] > self.k.shape[2]
+        has_mods = bool(self.mods)
+        empties = windowed or self.bias is not None or more_queries or self.k.shape[2] == 0 or has_mods
+        found = {"causal": self.causal, "windowed": windowed, "caps": self.softcap > 0}
+        found["empties"] = bool(empties or self.starts_q is not None)
+        adds = self.bias is not None or self.slopes is not None
+        found["plain"] = not (adds or has_mods or self.softcap) and self.scale > 0
+        return found | {"acc": accumulator(self.q)}
+
+
+_FIELDS = Call._fields
+_SCHEMA = (
+    "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? slopes, Tensor? sinks, Tensor? starts_q, Tensor? starts_k, "
+    "Tensor[] parts, str mods, bool listed, float scale, float softcap, int before, int after, bool causal, "
+    "int most_q, int most_k"
+)
+
+
+def repeated(array: Any, leading: tuple[Any, Any]) -> Any:
+    """Return an array with its first two dimensions repeated, by strides of 0."""
+    shape = (*leading, *array.shape[2:])
+    if tuple(array.shape) == tuple(shape):
+        return array
+    return array.expand(shape) if arrays.is_torch(array) else np.broadcast_to(array, shape)
 
 
 def accumulator(array: Any) -> DType:
@@ -125,35 +214,31 @@ def accumulator(array: Any) -> DType:
     return rows.accumulator(arrays.dtype_of(array))
 
 
-def _results(q: Any, k: Any, v: Any, bias: Any, slopes: Any, *_others: Any) -> Arguments:
-    shape = tuple(q.shape)
-    return like(q, (*shape[:3], v.shape[3])), like(q, shape[:3], accumulator(q))
+def _results(*arguments: Any) -> Arguments:
+    call = Call(*arguments)
+    shape = tuple(call.q.shape)
+    return like(call.q, (*shape[:3], call.v.shape[3])), like(call.q, shape[:3], accumulator(call.q))
 
 
-def _launch(
-    results: Arguments,
-    q: Any,
-    k: Any,
-    v: Any,
-    bias: Any,
-    slopes: Any,
-    scale: float,
-    softcap: float,
-    before: int,
-    after: int,
-    causal: bool,
-) -> None:
+def _launch(results: Arguments, *arguments: Any) -> None:
+    call = Call(*arguments)
     out, lse = results
     if 0 in out.shape[:3]:
         return
-    reach, given = options(q, k, bias, slopes, scale, softcap, before, after, causal)
-    blocks = Blocks.of(q, v)
-    parts = blocks.parts(q, k) if bias is slopes is None and not given["windowed"] else 1
-    if parts == 1:
-        kernels.forward(q, k, v, bias, slopes, out, lse, scale, softcap or 1.0, *reach, **given, **blocks.forward())
+    given, blocks = call.constants, Blocks.of(call.q, call.v)
+    simple = call.bias is call.slopes is call.sinks is call.starts_q is None and not (given["windowed"] or call.mods)
+    parts = blocks.parts(call.q, call.k) if simple else 1
+    if parts > 1:
+        chosen = {name: given[name] for name in ("causal", "caps", "plain", "acc")}
+        in_parts(results, call.q, call.k, call.v, call.scale, call.softcap, chosen, parts, blocks.in_parts())
         return
-    chosen = {name: given[name] for name in ("causal", "caps", "plain", "acc")}
-    in_parts((out, lse), q, k, v, scale, softcap, chosen, parts, blocks.in_parts())
+    packed = call.starts_q, call.starts_k
+    kernels.forward(
+        *(call.q, call.k, call.v, call.bias, call.slopes, call.sinks, *packed, *call.lists(across=False)),
+        *(call.functions, out, lse, *call.numbers, call.most_q),
+        **given,
+        **blocks.forward(),
+    )
 
 
 def in_parts(
@@ -186,82 +271,86 @@ def in_parts(
             goal[...] = found.reshape(goal.shape)
 
 
-def _gradient_results(grad: Any, grad_lse: Any, q: Any, k: Any, v: Any, bias: Any, *others: Any) -> Arguments:
-    wanted = others[-1]
+def _gradient_results(*arguments: Any) -> Arguments:
+    wanted, call = arguments[-1], Call(*arguments[2 : 2 + len(_FIELDS)])
+    of_keys = wanted[1]
     return (
-        like(q, q.shape) if wanted[0] else missing(q),
-        like(k, k.shape) if wanted[1] else missing(q),
-        like(v, v.shape) if wanted[1] else missing(q),
-        like(bias, bias.shape) if wanted[2] else missing(q),
+        like(call.q, call.q.shape) if wanted[0] else missing(call.q),
+        like(call.k, call.k.shape) if of_keys else missing(call.q),
+        like(call.v, call.v.shape) if of_keys else missing(call.q),
+        like(call.bias, call.bias.shape) if wanted[2] else missing(call.q),
+        like(call.sinks, call.sinks.shape) if wanted[3] else missing(call.q),
     )
 
 
-def _launch_gradient(
-    results: Arguments,
-    grad: Any,
-    grad_lse: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    bias: Any,
-    slopes: Any,
-    out: Any,
-    lse: Any,
-    scale: float,
-    softcap: float,
-    before: int,
-    after: int,
-    causal: bool,
-    wanted: Sequence[bool],
-) -> None:
-    if 0 in q.shape[:3] or 0 in k.shape[:3]:
+def _launch_gradient(results: Arguments, grad: Any, grad_lse: Any, *arguments: Any) -> None:
+    *fields, out, lse, wanted = arguments
+    call = Call(*fields)
+    if 0 in call.q.shape[:3] or 0 in call.k.shape[:3]:
         for one in results:
             arrays.zero(one)
         return
-    of_q, of_k, of_v, of_bias = results
+    of_q, of_k, of_v, of_bias, of_sinks = results
     if arrays.view(grad, "grad").strides[3] != 1:  # of a sum, for example
         grad = rows.contiguous(grad)
-    reach, given = options(q, k, bias, slopes, scale, softcap, before, after, causal)
-    blocks = Blocks.of(q, v)
-    delta = like(q, lse.shape, accumulator(q))
-    kernels.deltas(grad, out, grad_lse, delta, acc=accumulator(q))
-    common = grad, q, k, v, bias, slopes, lse, delta
-    numbers = (scale, softcap or 1.0, *reach)
+    given, blocks, acc = call.constants, Blocks.of(call.q, call.v), accumulator(call.q)
+    delta = like(call.q, lse.shape, acc)
+    gradients.deltas(grad, out, grad_lse, delta, acc=acc)
+    common = grad, call.q, call.k, call.v, call.bias, call.slopes, call.starts_q, call.starts_k
     if wanted[0] or wanted[2]:
-        kernels.query_gradients(
-            *common, present(of_q), of_bias if wanted[2] else None, *numbers, **given, **blocks.of_queries()
+        _, *lists = call.lists(across=False)
+        gradients.query_gradients(
+            *(*common, *lists, lse, delta, present(of_q), of_bias if wanted[2] else None),
+            *(call.functions, *call.numbers, call.most_q),
+            **given,
+            **blocks.of_queries(),
         )
     if wanted[1]:
-        kernels.key_gradients(*common, of_k, of_v, *numbers, **given, **blocks.of_keys())
+        _, *lists = call.lists(across=True)
+        gradients.key_gradients(
+            *(*common, *lists, lse, delta, of_k, of_v, call.functions, *call.numbers, call.most_k),
+            **given,
+            **blocks.of_keys(),
+        )
+    if wanted[3]:
+        gradients.sink_gradients(call.sinks, lse, delta, of_sinks, acc=acc)
 
 
 BACKWARD = Step(
     "flash_attention_backward",
-    "(Tensor grad, Tensor? grad_lse, Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? slopes, Tensor out, "
-    "Tensor lse, float scale, float softcap, int before, int after, bool causal, bool[] wanted) -> "
-    "(Tensor, Tensor, Tensor, Tensor)",
+    f"(Tensor grad, Tensor? grad_lse, {_SCHEMA}, Tensor out, Tensor lse, bool[] wanted) -> "
+    "(Tensor, Tensor, Tensor, Tensor, Tensor)",
     _gradient_results,
     _launch_gradient,
 )
 
 
+def gradients_of(call: Call, grad: Any, results: Arguments) -> dict[str, Any]:
+    """Return the gradients of all that has any, which nothing follows."""
+    wanted = [True, True, call.bias is not None, call.sinks is not None]
+    found = BACKWARD.fresh(grad, None, *call, *results, wanted)
+    return dict(zip(("q", "k", "v", "bias", "sinks"), found, strict=True))
+
+
 def _keep(given: Arguments, results: Arguments) -> Arguments:
-    return (*given[:5], *results, *given[5:])
+    return (*given, *results)
 
 
 def _gradient_arguments(kept: Arguments, grads: Sequence[Any], needed: Sequence[bool]) -> Arguments:
-    grad = like(kept[5], kept[5].shape).zero_() if grads[0] is None else grads[0]
-    return grad, grads[1], *kept, [needed[0], needed[1] or needed[2], needed[3]]
+    out = kept[len(_FIELDS)]
+    grad = like(out, out.shape).zero_() if grads[0] is None else grads[0]
+    by_name = dict(zip(_FIELDS, needed, strict=True))
+    return grad, grads[1], *kept, [by_name["q"], by_name["k"] or by_name["v"], by_name["bias"], by_name["sinks"]]
 
 
 def _gradients_of(_kept: Arguments) -> tuple[int | None, ...]:
-    return 0, 1, 2, 3, None, None, None, None, None, None
+    places = {"q": 0, "k": 1, "v": 2, "bias": 3, "sinks": 4}
+    return tuple(places.get(name) for name in _FIELDS)
 
 
 FORWARD = Step(
     "flash_attention",
-    "(Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? slopes, float scale, float softcap, int before, int after, "
-    "bool causal) -> (Tensor, Tensor)",
+    f"({_SCHEMA}) -> (Tensor, Tensor)",
     _results,
     _launch,
     Gradient(BACKWARD, _keep, _gradient_arguments, _gradients_of),
