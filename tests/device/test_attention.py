@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+import tessera as ts
 from tessera import ops as op
 from tests.device.test_library import agree
 
@@ -75,3 +77,80 @@ def test_the_same_bits_again(torch):
         out = op.flash_attention(q, k, v, causal=True)
         found.append([out.detach(), *torch.autograd.grad(out, (q, k, v), torch.ones_like(out))])
     assert all(torch.equal(one, other) for again in found[1:] for one, other in zip(found[0], again, strict=True))
+
+
+@ts.function
+def bent(score, b, h, q, k, slopes):
+    return 4.0 * ts.tile.tanh(score / 4.0) - slopes[h] * ts.tile.abs(q - k).to(ts.f32)
+
+
+@ts.function
+def same_document(b, h, q, k, documents):
+    return (documents[q] == documents[k]) & (k <= q)
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+@pytest.mark.parametrize("size", [64, 128])
+@pytest.mark.parametrize("form", ["score", "mask", "listed", "all"])
+def test_functions_of_the_user(torch, form, size, kind):
+    count = 700
+    inputs = [torch.randn(2, heads, count, size, device="cuda").to(getattr(torch, kind)) for heads in (4, 2, 2)]
+    slopes = torch.rand(4, device="cuda") * 0.1
+    documents = torch.randint(0, 4, (count,), device="cuda").sort().values.int()
+    options = {}
+    if form in ("score", "all"):
+        options["score_mod"] = op.attn.mod(bent, slopes)
+    if form != "score":
+        options["mask_mod"] = op.attn.mod(same_document, documents)
+    if form in ("listed", "all"):
+        options["mask_mod"] = op.attn.block_mask(options["mask_mod"], 1, 1, count, count, like=inputs[0])
+
+    def exact(q, k, v):
+        keys, values = (one.repeat_interleave(2, 1) for one in (k, v))
+        scores = q @ keys.transpose(-1, -2) / math.sqrt(size)
+        places = torch.arange(count, device="cuda")
+        if "score_mod" in options:
+            apart = (places[:, None] - places).abs()
+            scores = 4 * torch.tanh(scores / 4) - slopes.double()[:, None, None] * apart
+        if "mask_mod" in options:
+            seen = (documents[:, None] == documents) & (places <= places[:, None])
+            scores = scores.masked_fill(~seen, -math.inf)
+        return torch.softmax(scores, -1) @ values
+
+    agree(
+        *(torch, lambda q, k, v: op.flash_attention(q, k, v, **options), exact, inputs),
+        32 if kind == "float32" else 4,
+    )
+
+
+def test_sinks(torch):
+    inputs = [torch.randn(2, 3, 300, 64, device="cuda").bfloat16() for _ in range(3)]
+    sinks = torch.tensor([-1.0, 2.0, 9.0], device="cuda")
+
+    def exact(q, k, v, sinks):
+        scores = q @ k.transpose(-1, -2) / 8
+        whole = torch.cat([scores, sinks[:, None, None].expand(2, 3, 300, 1)], -1)
+        return torch.softmax(whole, -1)[..., :-1] @ v
+
+    ours = lambda q, k, v, sinks: op.flash_attention(q, k, v, sinks=sinks)  # noqa: E731
+    agree(torch, ours, exact, [*inputs, sinks], 4)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+def test_packed_sequences(torch, kind, causal):
+    ends = [0, 333, 333, 340, 900, 1500]
+    starts = torch.tensor(ends, dtype=torch.int32, device="cuda")
+    inputs = [torch.randn(ends[-1], heads, 128, device="cuda").to(getattr(torch, kind)) for heads in (4, 2, 2)]
+
+    def exact(q, k, v):
+        parts = []
+        for first, last in pairwise(ends):
+            one = [x[first:last].transpose(0, 1)[None] for x in (q, k, v)]
+            parts.append(attend(torch, *one, {"causal": causal})[0].transpose(0, 1))
+        return torch.cat(parts)
+
+    def ours(q, k, v):
+        return op.flash_attention_varlen(q, k, v, starts, max_seqlen_q=600, causal=causal)
+
+    agree(torch, ours, exact, inputs, 32 if kind == "float32" else 4)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tessera.ops import activation, attn, epilogue, linalg, loss, norm, optim, reduce
-    from tessera.ops.attn import flash_attention
+    from tessera.ops.attn import flash_attention, flash_attention_varlen
     from tessera.ops.counting import bincount, histogram, unique_consecutive
     from tessera.ops.linalg import matmul, specialize
     from tessera.ops.lookup import embedding
@@ -31,6 +31,7 @@ OPS = {
     "dropout": "random",
     "embedding": "lookup",
     "flash_attention": "attn",
+    "flash_attention_varlen": "attn",
     "histogram": "counting",
     "log_softmax": "softmaxes",
     "logsumexp": "softmaxes",
@@ -61,6 +62,7 @@ __all__ = [
     "embedding",
     "epilogue",
     "flash_attention",
+    "flash_attention_varlen",
     "histogram",
     "linalg",
     "log_softmax",

@@ -1,8 +1,9 @@
-"""What attention layers need: `flash_attention` with a user's own functions, `rope`."""
+"""What attention layers need: `flash_attention` with a user's own functions, packed sequences, `rope`."""
 
 from tessera.ops.attn.block_mask import block_mask
 from tessera.ops.attn.flash import flash_attention
 from tessera.ops.attn.mods import mod
 from tessera.ops.attn.rope import rope
+from tessera.ops.attn.varlen import flash_attention_varlen
 
-__all__ = ["block_mask", "flash_attention", "mod", "rope"]
+__all__ = ["block_mask", "flash_attention", "flash_attention_varlen", "mod", "rope"]

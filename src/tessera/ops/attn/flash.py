@@ -251,8 +251,25 @@ def by_layout(array: Any, layout: str) -> Any:
     return array.swapaxes(1, 2)
 
 
-def arguments(q: Any, k: Any, v: Any, layout: str, scores: Scores) -> Call:
+def arguments(
+    q: Any,
+    k: Any,
+    v: Any,
+    layout: str,
+    scores: Scores,
+    starts: tuple[Any, Any] = (None, None),
+    most: tuple[int, int] = (0, 0),
+) -> Call:
     """Return what the steps are called with.
+
+    Args:
+        q: queries.
+        k: keys.
+        v: values.
+        layout: order of their dimensions.
+        scores: what is done to scores.
+        starts: where packed sequences begin in queries and keys, or None twice.
+        most: queries and keys of the longest ones.
 
     Raises:
         CallError: as for the call.
@@ -278,7 +295,7 @@ def arguments(q: Any, k: Any, v: Any, layout: str, scores: Scores) -> Call:
     bias = scores.bias
     if bias is not None:
         bias = _whole(bias, (batch, heads, places, k.shape[2]), q)
-    return scores.of(q, k, v, bias)
+    return scores.of(q, k, v, bias, starts, most)
 
 
 def _whole(bias: Any, shape: tuple[Any, ...], q: Any) -> Any:

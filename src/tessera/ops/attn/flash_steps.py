@@ -14,6 +14,7 @@ from tessera.ops.attn import flash_gradient_kernels as gradients
 from tessera.ops.attn import flash_kernels as kernels
 from tessera.ops.attn.block_mask import lists_of
 from tessera.ops.attn.mods import NAMES, Mods
+from tessera.ops.refusals import refused
 from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present
 from tessera.target.records import TargetRecord
 
@@ -214,6 +215,29 @@ def accumulator(array: Any) -> DType:
     return rows.accumulator(arrays.dtype_of(array))
 
 
+def _check_starts(call: Call) -> None:
+    """Check where packed sequences begin, where no device has to be asked.
+
+    Raises:
+        CallError: `bad-argument`.
+    """
+    packed = (
+        ("cu_seqlens_q", call.starts_q, call.q, call.most_q),
+        ("cu_seqlens_k", call.starts_k, call.k, call.most_k),
+    )
+    for name, starts, rows_of, most in packed:
+        if starts is None or not arrays.view(starts, name).device.is_host:
+            continue
+        found, total = np.asarray(starts).astype(int), int(rows_of.shape[2])
+        lengths = np.diff(found)
+        if found[0] != 0 or found[-1] != total or (lengths < 0).any():
+            help = f"it goes from 0 to {total} and does not decrease"
+            raise refused(f"{name} goes from {found[0]} to {found[-1]}", "bad-argument", help)
+        if lengths.max(initial=0) > most:
+            help = f"max_seqlen_{name[-1]} is at least that"
+            raise refused(f"a sequence of {name} has {lengths.max()} rows, not {most}", "bad-argument", help)
+
+
 def _results(*arguments: Any) -> Arguments:
     call = Call(*arguments)
     shape = tuple(call.q.shape)
@@ -225,6 +249,7 @@ def _launch(results: Arguments, *arguments: Any) -> None:
     out, lse = results
     if 0 in out.shape[:3]:
         return
+    _check_starts(call)
     given, blocks = call.constants, Blocks.of(call.q, call.v)
     simple = call.bias is call.slopes is call.sinks is call.starts_q is None and not (given["windowed"] or call.mods)
     parts = blocks.parts(call.q, call.k) if simple else 1
