@@ -165,38 +165,37 @@ def passes(
 
 def packed(torch: Any, turns: int, positions: int, form: str) -> list[tuple[Any, ...]]:
     """Return a line for each pass of packed sequences beside a batch of equal ones; the ratio is of operations."""
+    return [line for causal in (False, True) for line in packed_form(torch, turns, positions, causal)]
+
+
+def packed_form(torch: Any, turns: int, positions: int, is_causal: bool) -> list[tuple[Any, ...]]:
+    """The same, causal or not."""
+    lengths = [int(part * positions) for part in PARTS]
+    starts = torch.tensor([0, *lengths], device="cuda").cumsum(0).int()
+    *ours, grad = (torch.randn(sum(lengths), HEADS, SIZE, device="cuda").bfloat16().requires_grad_() for _ in range(4))
+    shape = BATCH, HEADS, positions, SIZE
+    *theirs, other_grad = (torch.randn(shape, device="cuda").bfloat16().requires_grad_() for _ in range(4))
+
+    def together() -> Any:
+        return op.flash_attention_varlen(*ours, starts, max_seqlen_q=max(lengths), causal=is_causal)
+
+    def apart() -> Any:
+        return op.flash_attention(*theirs, causal=is_causal)
+
+    out, other = together(), apart()
+    calls = {
+        "forward": {"packed": torch.no_grad()(together), "batch": torch.no_grad()(apart)},
+        "backward": {
+            "packed": lambda: torch.autograd.grad(out, ours, grad, retain_graph=True),
+            "batch": lambda: torch.autograd.grad(other, theirs, other_grad, retain_graph=True),
+        },
+    }
+    work = sum(one**2 for one in lengths) / (BATCH * positions**2)
     lines = list[tuple[Any, ...]]()
-    timer = Timer(torch, 0.1)
-    for is_causal in (False, True):
-        lengths = [int(part * positions) for part in PARTS]
-        starts = torch.tensor([0, *lengths], device="cuda").cumsum(0).int()
-        total = sum(lengths)
-        packed_ones = [torch.randn(total, HEADS, SIZE, device="cuda").bfloat16() for _ in range(4)]
-        equal = [torch.randn(BATCH, HEADS, positions, SIZE, device="cuda").bfloat16() for _ in range(4)]
-        wide = [one.clone().requires_grad_() for one in packed_ones[:3]]
-        same = [one.clone().requires_grad_() for one in equal[:3]]
-        options = {"max_seqlen_q": max(lengths), "causal": is_causal}
-
-        def ours(*arrays: Any, options: Any = options, starts: Any = starts) -> Any:
-            return op.flash_attention_varlen(*arrays, starts, **options)
-
-        def dense(*arrays: Any, is_causal: bool = is_causal) -> Any:
-            return op.flash_attention(*arrays, causal=is_causal)
-
-        out, other = ours(*wide), dense(*same)
-        calls = {
-            "forward": (lambda: ours(*packed_ones[:3]), lambda: dense(*equal[:3])),
-            "backward": (
-                lambda: torch.autograd.grad(out, wide, packed_ones[3], retain_graph=True),
-                lambda: torch.autograd.grad(other, same, equal[3], retain_graph=True),
-            ),
-        }
-        work = sum(one**2 for one in lengths) / (BATCH * positions**2)
-        for direction, both in calls.items():
-            pair = dict(zip(("packed", "batch"), both, strict=True))
-            mine, peer = (1e3 * taken for taken in timer.flushed_in_turns(pair, turns).values())
-            name = f"{form} causal" if is_causal else form
-            lines.append((name, direction, positions, mine, peer, peer * work / mine))
+    for direction, both in calls.items():
+        mine, peer = (1e3 * taken for taken in Timer(torch, 0.1).flushed_in_turns(both, turns).values())
+        name = "varlen causal" if is_causal else "varlen"
+        lines.append((name, direction, positions, mine, peer, peer * work / mine))
     return lines
 
 
