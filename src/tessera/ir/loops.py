@@ -11,6 +11,7 @@ from xdsl.traits import IsTerminator
 
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.inserter import Inserter
+from tessera.ir.tile.writes import is_settled_scalar
 from tessera.ir.traits import has_trait
 
 
@@ -31,13 +32,16 @@ def arguments_of(value: SSAValue, block: Block) -> set[int]:
 
 
 def movable(value: SSAValue, loop: scf.ForOp) -> bool:
-    """Return whether a loop's value can be computed for a later iteration: it depends on the counter only."""
+    """Return whether a loop's value can be computed for a later iteration.
+
+    It depends on the counter only, and on scalars in memory that the launch leaves alone.
+    """
     owner = value.owner
     if isinstance(owner, Block):
         return owner is not loop.body.block or value is loop.body.block.args[0]
     if not loop.body.block.is_ancestor(owner):
         return True
-    if owner.regions or effect_of(owner) > Effect.PURE:
+    if owner.regions or (effect_of(owner) > Effect.PURE and not is_settled_scalar(owner)):
         return False
     return all(movable(operand, loop) for operand in owner.operands)
 

@@ -18,7 +18,6 @@ from tessera.ir.affine import Affine, affine
 from tessera.ir.notes import Unfit
 from tessera.ir.sequences import Progression, period, sequence_of
 from tessera.ir.sequences import Sequence as Stages
-from tessera.ir.tile.atomics import orders_accesses
 from tessera.ir.tile.elementwise import ElementwiseOp, constant_value
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shared import (
@@ -29,10 +28,9 @@ from tessera.ir.tile.shared import (
     SharedTransposeOp,
     SharedViewOp,
 )
-from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
-from tessera.ir.tile.types import TensorType, shape_of
-from tessera.ir.tile.writes import stored_memories
-from tessera.ir.walking import ops_in
+from tessera.ir.tile.structure import GridOp, memory_of
+from tessera.ir.tile.types import shape_of
+from tessera.ir.tile.writes import stored_memories, written_memories
 from tessera.lower.facts import value_range
 
 
@@ -357,15 +355,6 @@ def _check_first(
 def _equal(first: Affine, second: Affine) -> bool:
     rest = first.plus(second.scaled(-1))
     return not rest.terms and not rest.constant
-
-
-def written_memories(unit: Operation) -> set[SSAValue]:
-    """Return the memories (`memory_of`) that a launch stores to; all of them if it waits for what others store."""
-    if any(orders_accesses(op) for op in ops_in(unit)):
-        kernel = unit if isinstance(unit, KernelOp) else unit.parent_op()
-        assert isinstance(kernel, KernelOp)
-        return {memory_of(arg) for arg in kernel.body.block.args if isinstance(arg.type, TensorType)}
-    return stored_memories(unit)
 
 
 def why_written(unit: Operation, memory: SSAValue) -> str | None:

@@ -116,3 +116,33 @@ def test_the_disk_cache_tells_layouts_apart():
     made = [Reads({"structures": (layout,)}) for layout in (PAIR, TWICE, TIMES, other)]
     assert len({reads.roots for reads in made}) == 4
     assert all(reads.complete for reads in made)
+
+
+F = ts.dtype_var("F", ts.f32, ts.f64, ts.bf16)
+
+
+@ts.kernel
+def change_open(
+    x: ts.Tensor["M", "N", F], more: ts.Tensor["N", F] | None, how: Pair["M", "N"], y: ts.Tensor["M", "N", F]
+):
+    for m, n in ts.tile.grid((M, 16), (N, 32)):
+        tile = how(x[m : m + 16, n : n + 32].to(ts.f32), m, n)
+        if more is not None:
+            tile = tile + more[n : n + 32].to(ts.f32)
+        y[m : m + 16, n : n + 32] = tile
+    return y
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("has_more", [False, True])
+def test_calls_choose_dtypes_and_missing_tensors_beside_structures(kind, has_more):
+    x, more = X.astype(kind), V.astype(kind) if has_more else None
+    wanted = (X.astype(float) + V) * 3 + 2 + (V if has_more else 0)
+    got = change_open(x, more, Pair(PAIR, (V, 3.0)), np.empty_like(x))
+    assert got.dtype == kind
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+    got = change_open(x, how=Pair(PAIR, (V, 3.0)), y=np.empty_like(x), more=more)
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+    made = ts.compile(change_open, "sm_90a", F=ts.bf16, how=Pair(PAIR, (V, 3.0)), more=None)
+    assert "sm_90a" in str(made.target)
+    assert "cpu" in str(change_open.explain())

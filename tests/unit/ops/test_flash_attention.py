@@ -348,13 +348,12 @@ def test_what_gpus_would_compute(target, causal):
     q, k, v, grad = operands(rng, (1, 2, 1, 70, 100, 32, 32), ts.f16)
     out, lse, slopes = by_torch(q, k, v, grad, causal=causal)
     numbers = 32**-0.5, 1.0, 0, 0, 0
-    options = dict.fromkeys(("bias", "slopes", "starts_q", "starts_k", "counts", "blocks"))
+    options = dict.fromkeys(("bias", "slopes", "starts_q", "starts_k", "partials", "counts", "blocks"))
     options |= {"causal": causal, "windowed": False, "caps": False, "empties": False, "plain": True, "mods": NO_MODS}
     options |= {"acc": ts.f32, "T": ts.f16, "S": ts.f32, "BM": 64, "BN": 64}
     dims = {"B": 1, "H": 2, "G": 1, "M": 70, "N": 100, "D": 32, "E": 32}
     found, sums = np.full(out.shape, np.nan, np.float16), np.full(lse.shape, np.nan, np.float32)
-    absent = {"sinks": None, "partials": None}
-    emulated(kernels.forward, target, [q, k, v, found, sums], dims, numbers, **options, **absent)
+    emulated(kernels.forward, target, [q, k, v, found, sums], dims, numbers, sinks=None, **options)
     lib.close(found, out, ts.f16, 4)
     lib.close(sums, lse, ts.f16, 4)
     delta = (grad.astype(np.float64) * out).sum(-1).astype(np.float32)

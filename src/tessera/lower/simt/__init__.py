@@ -90,8 +90,8 @@ def _lower_launch(kernel: KernelOp, plan: LaunchPlan, target: TargetRecord) -> O
         if not isinstance(value.type, TensorType) and value.uses.get_length():
             context.define(value, params.scalar(arg))
     context.asynchronous_reads = any(decisions.WARPGROUP.on(op) for top in plan.body for op in ops_in(top))
-    if not any(isinstance(op, RolesOp) for op in plan.body):  # roles wait once their barriers are set up
-        context.wait_for_launch()
+    if not any(isinstance(op, RolesOp) for op in plan.body) or _loads_for_roles(plan):
+        context.wait_for_launch()  # else roles wait once their barriers are set up
     context.lower_block(plan.prologue)
     if plan.grid is not None and decisions.PERSISTENT.on(plan.grid):
         _persistent(context, plan.grid, plan.body)
@@ -108,6 +108,12 @@ def _lower_launch(kernel: KernelOp, plan: LaunchPlan, target: TargetRecord) -> O
     order_accesses(func, params.memory)
     take_back_turns(func)
     return func
+
+
+def _loads_for_roles(plan: LaunchPlan) -> bool:
+    """Return whether something is loaded before roles part: in a persistent launch each role does it for its tiles."""
+    persistent = plan.grid is not None and decisions.PERSISTENT.on(plan.grid)
+    return not persistent and any(isinstance(op, LoadOp) for op in plan.body)
 
 
 def _persistent(context: SimtContext, grid: GridOp, body: list[Operation]) -> None:
@@ -199,11 +205,11 @@ class _Walk:
 
 
 def _inner(grid: GridOp, body: list[Operation]) -> list[Operation]:
-    """Return the ops that depend on the tile."""
+    """Return the ops that depend on the tile, and what is loaded: the launch before has to have ended."""
     moving: set[SSAValue] = set(grid.body.block.args)
     inner: list[Operation] = []
     for op in body:
-        if isinstance(op, ShareOp) or (
+        if isinstance(op, ShareOp | LoadOp) or (
             not isinstance(op, RolesOp) and any(operand in moving for operand in op.operands)
         ):
             moving.update(op.results)

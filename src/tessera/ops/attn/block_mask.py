@@ -123,6 +123,18 @@ def find_kinds(kinds: ts.Tensor[B, H, MB, NB, ts.i32], mods: Mods[MB, NB], queri
         kinds[b, h, i, j] = some + some * whole
 
 
+@ts.function
+def kinds_of(kinds: Any, b: Any, first: Any, heads: Any, i: Any, j: Any, across: Any) -> Any:
+    """Return the kinds of blocks for all of several heads: whole where it is for each, seen where it is for one."""
+    some = ts.tile.zeros((_CHUNK,), ts.i32)
+    whole = ts.tile.full((_CHUNK,), 1, ts.i32)
+    for h in ts.tile.range(first, first + heads):
+        kind = kinds[b, h, j : j + _CHUNK, i] if across else kinds[b, h, i, j : j + _CHUNK]
+        some = ts.tile.maximum(some, ts.tile.minimum(kind, 1))
+        whole = ts.tile.minimum(whole, kind // WHOLE)
+    return some + whole
+
+
 @ts.kernel
 def list_blocks(
     kinds: ts.Tensor[B, H, MB, NB, ts.i32],
@@ -136,11 +148,7 @@ def list_blocks(
         found = ts.tile.zeros((1,), ts.i32)
         for wanted in (PARTIAL, WHOLE):
             for j in ts.tile.range(0, N, _CHUNK):
-                kind = ts.tile.zeros((_CHUNK,), ts.i32)
-                for h in ts.tile.range(g * (H // G), (g + 1) * (H // G)):
-                    kind = ts.tile.maximum(
-                        kind, kinds[b, h, j : j + _CHUNK, i] if across else kinds[b, h, i, j : j + _CHUNK]
-                    )
+                kind = kinds_of(kinds, b, g * (H // G), H // G, i, j, across)
                 fits = (kind == wanted).to(ts.i32)
                 place = ts.tile.where(fits == 1, found + ts.tile.cumsum(fits) - 1, -1)
                 blocks[b, g, i, place] = j.to(ts.i32) + ts.tile.arange(_CHUNK)

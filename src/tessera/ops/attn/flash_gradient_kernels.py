@@ -121,6 +121,7 @@ def query_gradients(
     slopes: ts.Tensor[H, S] | None,
     starts_q: ts.Tensor[Z + 1, ts.i32] | None,
     starts_k: ts.Tensor[Z + 1, ts.i32] | None,
+    partials: ts.Tensor[B, H, MB, ts.i32] | None,
     counts: ts.Tensor[B, H, MB, ts.i32] | None,
     blocks: ts.Tensor[B, H, MB, NB, ts.i32] | None,
     lse: ts.Tensor[B, H, M, S],
@@ -170,7 +171,8 @@ def query_gradients(
             these, those = places(m, BM)[:, None], places(n, BN)[None, :]
             scores, turn = with_slope(scores, mods.score, z, h, these, those)
             scores = seen(scores, place, n, last, before, after, causal, windowed)
-            powers = weight(allowed(scores, mods.mask, z, h, these, those), base, scale, plain)
+            whole = None if blocks is None else i // LISTED >= partials[b, h, m // LISTED].to(ts.i64)
+            powers = weight(allowed(scores, mods.mask, whole, z, h, these, those), base, scale, plain)
             slopes_of = powers * (ts.tile.mma(g, v[b, group, k0 + n : k0 + n + BN, :].T) - less)
             if turn is not None:
                 slopes_of = slopes_of * turn
@@ -193,6 +195,7 @@ def key_gradients(
     slopes: ts.Tensor[H, S] | None,
     starts_q: ts.Tensor[Z + 1, ts.i32] | None,
     starts_k: ts.Tensor[Z + 1, ts.i32] | None,
+    partials: ts.Tensor[B, G, NB, ts.i32] | None,
     counts: ts.Tensor[B, G, NB, ts.i32] | None,
     blocks: ts.Tensor[B, G, NB, MB, ts.i32] | None,
     lse: ts.Tensor[B, H, M, S],
@@ -245,7 +248,8 @@ def key_gradients(
                 scores = scores + away(steps, m + apart, n, acc) * slopes[h]
             these, those = places(m, BM)[None, :], places(n, BN)[:, None]
             scores, turn = with_slope(scores, mods.score, z, h, these, those)
-            scores = allowed(scores, mods.mask, z, h, these, those)
+            whole = None if blocks is None else step % each * BM // LISTED >= partials[b, group, n // LISTED].to(ts.i64)
+            scores = allowed(scores, mods.mask, whole, z, h, these, those)
             if slopes is not None or turn is not None or starts_q is not None:
                 # Of no query: they would be powers of what is not there.
                 scores = ts.tile.where((m + ts.tile.arange(BM) < queries)[None, :], scores, -INF)

@@ -120,9 +120,12 @@ def modified(scores: Any, score: Any, b: Any, h: Any, rows: Any, columns: Any) -
 
 
 @ts.function
-def allowed(scores: Any, mask: Any, b: Any, h: Any, rows: Any, columns: Any) -> Any:
-    """Return scores with -inf where the user's function is false."""
-    return ts.tile.where(mask(None, b, h, rows, columns), scores, -INF) if mask is not None else scores
+def allowed(scores: Any, mask: Any, whole: Any, b: Any, h: Any, rows: Any, columns: Any) -> Any:
+    """Return scores with -inf where the user's function is false, which it is nowhere in a block that is seen whole."""
+    if mask is None:
+        return scores
+    keeps = mask(None, b, h, rows, columns)
+    return ts.tile.where(keeps if whole is None else whole | keeps, scores, -INF)
 
 
 @ts.function
@@ -210,28 +213,26 @@ def forward(
         end = min(keys, place + BM + after) if windowed else min(keys, place + BM) if causal else keys
         if starts_q is not None:
             end = end if m < queries else 0
-        for listed in ("in part", "whole") if blocks is not None else ("not",):
-            if listed == "in part":
-                end = partials[b, h, m // LISTED].to(ts.i64) * LISTED
-            if listed == "whole":
-                start, end = end, counts[b, h, m // LISTED].to(ts.i64) * LISTED
-            for i in ts.tile.range(start, end, BN):
-                n = i if listed == "not" else nth(blocks, b, h, m, i)
-                scores = ts.tile.mma(rows, k[b, group, k0 + n : k0 + n + BN, :].T)
-                scores = scaled(scores, scale, softcap, caps, plain)
-                scores = biased(scores, bias, slopes, b, h, m, n, place)
-                scores = modified(scores, mods.score, z, h, places(m, BM)[:, None], places(n, BN)[None, :])
-                if listed != "whole":
-                    scores = seen(scores, place, n, keys, before, after, causal, windowed)
-                    scores = allowed(scores, mods.mask, z, h, places(m, BM)[:, None], places(n, BN)[None, :])
-                above = ts.tile.maximum(tops, ts.tile.row_max(scores))
-                base = present(above, empties)
-                kept = power(tops, base, scale, plain)
-                powers = power(scores, base[:, None], scale, plain)
-                sums = kept * sums + ts.tile.row_sum(powers)
-                values = v[b, group, k0 + n : k0 + n + BN, :]
-                total = ts.tile.mma(powers.to(q.dtype), values, kept[:, None] * total)
-                tops = above
+        if blocks is not None:
+            end = counts[b, h, m // LISTED].to(ts.i64) * LISTED
+        for i in ts.tile.range(start, end, BN):
+            n = i if blocks is None else nth(blocks, b, h, m, i)
+            scores = ts.tile.mma(rows, k[b, group, k0 + n : k0 + n + BN, :].T)
+            scores = scaled(scores, scale, softcap, caps, plain)
+            scores = biased(scores, bias, slopes, b, h, m, n, place)
+            these, those = places(m, BM)[:, None], places(n, BN)[None, :]
+            scores = modified(scores, mods.score, z, h, these, those)
+            scores = seen(scores, place, n, keys, before, after, causal, windowed)
+            whole = None if blocks is None else i // LISTED >= partials[b, h, m // LISTED].to(ts.i64)
+            scores = allowed(scores, mods.mask, whole, z, h, these, those)
+            above = ts.tile.maximum(tops, ts.tile.row_max(scores))
+            base = present(above, empties)
+            kept = power(tops, base, scale, plain)
+            powers = power(scores, base[:, None], scale, plain)
+            sums = kept * sums + ts.tile.row_sum(powers)
+            values = v[b, group, k0 + n : k0 + n + BN, :]
+            total = ts.tile.mma(powers.to(q.dtype), values, kept[:, None] * total)
+            tops = above
         tops = tops * scale.to(acc) if plain else tops
         if sinks is not None:
             most_of = ts.tile.maximum(tops, sinks[h])

@@ -323,7 +323,7 @@ def _launch_gradient(results: Arguments, grad: Any, grad_lse: Any, *arguments: A
     gradients.deltas(grad, out, grad_lse, delta, acc=acc)
     common = grad, call.q, call.k, call.v, call.bias, call.slopes, call.starts_q, call.starts_k
     if wanted[0] or wanted[2]:
-        _, *lists = call.lists(across=False)
+        lists = call.lists(across=False)
         gradients.query_gradients(
             *(*common, *lists, lse, delta, present(of_q), of_bias if wanted[2] else None),
             *(call.functions, *call.numbers, call.most_q),
@@ -331,7 +331,7 @@ def _launch_gradient(results: Arguments, grad: Any, grad_lse: Any, *arguments: A
             **blocks.of_queries(),
         )
     if wanted[1]:
-        _, *lists = call.lists(across=True)
+        lists = call.lists(across=True)
         gradients.key_gradients(
             *(*common, *lists, lse, delta, of_k, of_v, call.functions, *call.numbers, call.most_k),
             **given,

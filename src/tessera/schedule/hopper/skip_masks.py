@@ -10,7 +10,8 @@ After::
               else { %visible = le ...; %m = select %visible, %scores, -inf; yield %m }
 
 A causal loop has one block on the diagonal, and a ragged one a single block at the end; all others skip the mask.
-A mask qualifies when its comparisons are between positions, each a scalar plus numbers known at compile time.
+A mask qualifies when its comparisons are between positions, each a scalar plus numbers known at compile time, or when
+a scalar makes it true everywhere: `ts.tile.where(whole | mask, x, y)`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, Elementwis
 from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
 from tessera.ir.tile.types import TileType, element_of
+from tessera.ir.tile.writes import is_settled
 from tessera.ir.types import dtype_of, index
 from tessera.ir.walking import ops_in
 from tessera.schedule.scheduled_pass import ScheduledPass
@@ -78,7 +80,7 @@ def _try(op: Operation) -> None:
     if not comparisons:
         return
     insert = Inserter(InsertPoint.before(op), op)
-    tests = [test for below, above, gap in comparisons for test in _tests(insert, below, above, gap)]
+    tests = [test for one in comparisons for test in _tests(insert, one)]
     all_true = tests[0]
     for test in tests[1:]:
         all_true = insert.binary("and", all_true, test)
@@ -93,12 +95,15 @@ def _try(op: Operation) -> None:
     otherwise.add_op(scf.YieldOp(op.results[0]))
 
 
-def _comparisons(condition: SSAValue) -> list[tuple[Reach, Reach, int]]:
-    """Return what makes a condition true everywhere: in each pair, the first lies at least the gap below the second.
+Comparison = tuple[Reach, Reach, int]
+"""The first lies at least the gap below the second."""
 
-    Empty where that is not known.
-    """
+
+def _comparisons(condition: SSAValue) -> list[Comparison | SSAValue]:
+    """Return what makes a condition true everywhere, comparisons and scalars; empty where that is not known."""
     owner = condition.owner
+    if isinstance(owner, SplatOp):
+        return [owner.value]
     if isinstance(owner, BroadcastOp | ReshapeOp):
         return _comparisons(owner.source)
     if not isinstance(owner, ElementwiseOp):
@@ -106,6 +111,9 @@ def _comparisons(condition: SSAValue) -> list[tuple[Reach, Reach, int]]:
     if owner.fn.data == "and":
         both = [_comparisons(arg) for arg in owner.args]
         return both[0] + both[1] if all(both) else []
+    if owner.fn.data == "or":
+        either = [found for arg in owner.args if (found := _comparisons(arg))]
+        return min(either, key=len, default=[])
     if owner.fn.data not in ("lt", "le", "gt", "ge"):
         return []
     left, right = (_reach(arg) for arg in owner.args)
@@ -151,8 +159,11 @@ def _combined(fn: str, left: Reach | None, right: Reach | None) -> Reach | None:
     return Reach(left.base, left.low - right.high, left.high - right.low, left.bits)
 
 
-def _tests(insert: Inserter, below: Reach, above: Reach, gap: int) -> list[SSAValue]:
-    """Return scalar tests that every element of `below` lies at least the gap below every element of `above`."""
+def _tests(insert: Inserter, comparison: Comparison | SSAValue) -> list[SSAValue]:
+    """Return scalar tests that a comparison holds for all elements."""
+    if isinstance(comparison, SSAValue):
+        return [comparison]
+    below, above, gap = comparison
     tests = [test for reach in (below, above) for test in _no_overflow(insert, reach)]
     highest, lowest = _end(insert, below, below.high + gap), _end(insert, above, above.low)
     return [*tests, insert.value(ElementwiseOp("le", [highest, lowest]))]
@@ -181,13 +192,13 @@ def _as_index(insert: Inserter, scalar: SSAValue) -> SSAValue:
 
 
 def _only_for(op: Operation) -> list[Operation]:
-    """Return the pure ops of a block that only `op` needs, in order, and `op` last."""
+    """Return the pure ops, and loads of what stays as it is, that only `op` needs, in order, and `op` last."""
     block = op.parent
     found: dict[Operation, None] = {op: None}
     assert block is not None
     for other in reversed(list(block.ops)):
         users = [use.operation for result in other.results for use in result.uses]
         if other is not op and users and all(user in found for user in users) and not other.regions:
-            if effect_of(other) == Effect.PURE:
+            if effect_of(other) == Effect.PURE or is_settled(other):
                 found[other] = None
     return list(reversed(found))

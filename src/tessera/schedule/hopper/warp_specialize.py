@@ -74,8 +74,9 @@ from tessera.ir.tile.shared import AllocSharedOp
 from tessera.ir.tile.split import AllocLinksOp
 from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import SharedType, TileType
+from tessera.ir.tile.writes import is_settled_scalar, written_memories
 from tessera.ir.walking import ops_in
-from tessera.schedule.buffers import why_written, written_memories
+from tessera.schedule.buffers import why_written
 from tessera.schedule.gpu.copies import Staged, logical, qualifies, replace_load, stored_transposed
 from tessera.schedule.hopper.boxes import ahead_of, check_copied, check_operand, is_tf32
 from tessera.schedule.hopper.limits import REGISTERS, SHARING_REGISTERS, why_no_registers
@@ -322,7 +323,7 @@ def _specialize(
     once = {id(staged): fetched_once(setup, grid, staged.load) for staged in (*group, *plan.once)}
     producer = _producer(loop, rings, stages, single, once, len(state))
     consumer = Block(arg_types=[value.type for value in state])
-    for op in _not_shared(body):
+    for op in _not_shared(body, _needed(loop, [staged.load for staged in (*group, *plan.once)])):
         op.detach()
         consumer.add_op(op)
     roles = RolesOp(producer, consumer, *registers, state, groups)
@@ -346,23 +347,50 @@ def _unevenness(loop: scf.ForOp, body: Block) -> int:
     return decisions.LAST_FIRST if ways == GROWS and not depends_on(loop.step, body) else 1
 
 
-def _not_shared(body: Block) -> list[Operation]:
-    """Return the ops that only consumers run: all but the buffers and the pure scalar ops that need none of these."""
+def _not_shared(body: Block, needed: Sequence[SSAValue]) -> list[Operation]:
+    """Return the ops that only consumers run.
+
+    All but the buffers, the pure scalar ops that need none of these, and the loads of scalars that the producer needs.
+
+    Args:
+        body: the launch's.
+        needed: what the producer needs.
+    """
     moved: dict[Operation, None] = {}
+    wanted = _behind(needed)
     for op in body.ops:
-        scalar = effect_of(op) == Effect.PURE and not any(isinstance(r.type, TileType) for r in op.results)
+        pure = effect_of(op) == Effect.PURE or (op in wanted and is_settled_scalar(op))
+        scalar = pure and not any(isinstance(r.type, TileType) for r in op.results)
         buffer = isinstance(op, AllocSharedOp | AllocBarriersOp | AllocLinksOp)
         if op.regions or not (scalar or buffer) or any(operand.owner in moved for operand in op.operands):
             moved[op] = None
     return list(moved)
 
 
-def _check_shared(grid: GridOp, loop: scf.ForOp, loads: Sequence[LoadOp]) -> None:
-    """Raise unless the producer can compute what it needs: it runs neither loads of scalars nor branches."""
-    theirs = set(_not_shared(grid.body.block))
+def _behind(values: Sequence[SSAValue]) -> set[Operation]:
+    """Return the ops that values follow from."""
+    found: set[Operation] = set()
+    rest = list(values)
+    while rest:
+        owner = rest.pop().owner
+        if isinstance(owner, Operation) and owner not in found:
+            found.add(owner)
+            rest += owner.operands
+    return found
+
+
+def _needed(loop: scf.ForOp, loads: Sequence[LoadOp]) -> list[SSAValue]:
+    """Return what the producer needs from around the loop."""
     needed: list[SSAValue] = [loop.lb, loop.ub, loop.step]
     for op in loads:
         needed += _from_outside(op.offsets, loop)
+    return needed
+
+
+def _check_shared(grid: GridOp, loop: scf.ForOp, loads: Sequence[LoadOp]) -> None:
+    """Raise unless the producer can compute what it needs: it runs no branches, and loads only scalars that stay."""
+    needed = _needed(loop, loads)
+    theirs = set(_not_shared(grid.body.block, needed))
     if (reason := why_not_known(any(value.owner in theirs for value in needed))) is not None:
         raise Unfit(reason)
 
