@@ -124,7 +124,7 @@ def test_functions_of_the_user(torch, form, size, kind):
 
 
 def test_sinks(torch):
-    inputs = [torch.randn(2, 3, 300, 64, device="cuda").bfloat16() for _ in range(3)]
+    inputs = [torch.randn(2, 3, 300, 64, device="cuda") for _ in range(3)]
     sinks = torch.tensor([-1.0, 2.0, 9.0], device="cuda")
 
     def exact(q, k, v, sinks):
@@ -133,7 +133,7 @@ def test_sinks(torch):
         return torch.softmax(whole, -1)[..., :-1] @ v
 
     ours = lambda q, k, v, sinks: op.flash_attention(q, k, v, sinks=sinks)  # noqa: E731
-    agree(torch, ours, exact, [*inputs, sinks], 4)
+    agree(torch, ours, exact, [*inputs, sinks], 32)
 
 
 @pytest.mark.parametrize("causal", [False, True])
