@@ -273,3 +273,28 @@ def _always(x: np.ndarray, *_: object) -> np.ndarray:
 @conformance([Case("shifted", _shifted, lambda rng: _large(rng)[:2], _always, backends=(*BACKENDS, "ptx-sm_90a"))])
 def test_what_is_shifted_stays_negative(case, backend):
     check(case, backend)
+
+
+def _upper_less(x: ts.Tensor["n", ts.u32], y: ts.Tensor["n", ts.i64], z: ts.Tensor["n", ts.i64]):
+    for i in ts.tile.grid((n, 128)):
+        upper = ts.tile.mulhi(x[i : i + 128], 7).to(ts.i64)
+        # What was in shared memory is known only when it runs.
+        buffer = ts.tile.alloc_shared((128,), ts.i64)
+        buffer[...] = y[i : i + 128]
+        ts.tile.barrier()
+        z[i : i + 128] = upper - buffer[...]
+
+
+def _upper_halves(x: np.ndarray, y: np.ndarray, _z: object) -> np.ndarray:
+    return (x.astype(np.int64) * 7 >> 32) - y
+
+
+def _wide(rng: np.random.Generator) -> list[object]:
+    y = integers(rng, (COLUMNS,), dtype("i64")).astype(np.int64)
+    y[: COLUMNS // 2] &= ~np.int64(2**32 - 1)  # of a lower half of 0
+    return [integers(rng, (COLUMNS,), dtype("u32")).astype(np.uint32), y, Output((COLUMNS,), ts.i64)]
+
+
+@conformance([Case("upper halves", _upper_less, _wide, _upper_halves, backends=(*BACKENDS, "ptx-sm_80", "ptx-sm_90a"))])
+def test_differences_from_upper_halves_borrow(case, backend):
+    check(case, backend)

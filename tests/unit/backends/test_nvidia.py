@@ -322,3 +322,20 @@ def test_shifts_of_signed_numbers_take_bits() -> None:
     )
     found = respelled(text, target_named("sm_80")).splitlines()
     assert found == ["\tbfe.s32 \t%r2, %r1, 4, 28;", *text.splitlines()[1:]]
+
+
+def test_upper_halves_that_become_wide_are_of_whole_products() -> None:
+    text = """.visible .entry k() {
+	mul.hi.u32 	%r2, %r1, -766435501;
+	mul.hi.u32 	%r3, %r1, %r2;
+	mul.hi.u32 	%r4, %r1, 7;
+	cvt.u64.u32 	%rd1, %r2;
+	mov.b64 	%rd2, {%r3, 0};
+	sub.s64 	%rd3, %rd1, %rd2;
+}"""
+    lines = respelled(text, target_named("sm_80")).splitlines()
+    assert "mul.wide.u32 %tessera_both, %r1, -766435501; mov.b64 {_, %r2}, %tessera_both;" in lines[1]
+    assert "mul.wide.u32 %tessera_both, %r1, %r2; mov.b64 {_, %r3}, %tessera_both;" in lines[2]
+    assert lines[3:] == text.splitlines()[3:]
+    text = text.replace("sub.s64", "add.s64")
+    assert respelled(text, target_named("sm_80")) == text

@@ -25,6 +25,9 @@ _SHIFT = re.compile(r"\bshr\.s32\s+(%\w+), (%\w+), (\d+);")
 _PRODUCT = re.compile(r"\bmul((?:\.ftz)?(?:\.sat)?\.f32\s+%\w+, (%\w+), (%\w+);)")
 _READ_AT = re.compile(r"\b(?:ld|atom)\.[\w.:]+\s+(%\w+), \[(%\w+)\]")
 _COPY = re.compile(r"\bmov\.[bfsu]32\s+(%\w+), (%\w+);")
+_UPPER = re.compile(r"\bmul\.hi\.u32\s+(%\w+), ([^,;]+), ([^;]+);")
+_EXTENDED = re.compile(r"\bcvt\.u64\.u32\s+%\w+, (%\w+);|\bmov\.b64\s+%\w+, \{(%\w+), 0\};")
+_LESS = re.compile(r"\b(?:sub|neg)\.[su]64\b")
 _OWN = "%tessera_"
 """How registers of these rewrites begin: inline assembly has names of its own."""
 _ENTRY = re.compile(r"(?=^\.visible \.entry )", re.MULTILINE)
@@ -41,6 +44,8 @@ def respelled(ptx: str, target: TargetRecord) -> str:
     ptx = _NO_MAXIMUM.sub(r"mov.b64 \t\1, \2;", _NARROW_DIFFERENCE.sub(_spelled_difference, ptx))
     ptx = _SIGN_SET.sub(_by_table, _NARROW_NEGATION.sub(_spelled_negation, _ABSOLUTE.sub(_wrapped_absolute, ptx)))
     ptx = _SHIFT.sub(_extracted, ptx)
+    if _LESS.search(ptx) is not None and _UPPER.search(ptx) is not None:
+        ptx = "".join(map(_whole_products, _ENTRY.split(ptx)))
     if _PRODUCT.search(ptx) is not None:
         ptx = "".join(map(_no_squares, _ENTRY.split(ptx)))
     if _LARGER.search(ptx) is not None and _LIMITED.search(ptx) is not None:
@@ -69,6 +74,25 @@ def _shifted_halves(entry: str) -> str:
         return f"{{ .reg .b32 {_OWN}high; shr.u32 {_OWN}high, {word}, 16; {rest}cvt.u16.u32 {upper}, {_OWN}high; }}"
 
     return _HALVES.sub(shifted, entry)
+
+
+def _whole_products(entry: str) -> str:
+    """Take the upper half of a product, where it becomes 64 bits wide, from the whole of it.
+
+    ptxas and nvJitLink 13.0 subtract `y` from it in one IMAD.HI that adds the negated lower half of `y`, and take its
+    carry: of a lower half of 0 there is none, and the difference is too small by 2^32 (seen on sm_90, and in the
+    machine code for sm_75 to sm_100).
+    """
+    extended = {one or other for one, other in _EXTENDED.findall(entry)}
+
+    def whole(found: re.Match[str]) -> str:
+        result, left, right = found.groups()
+        if result not in extended:
+            return found.group()
+        both = f"{_OWN}both"
+        return f"{{ .reg .b64 {both}; mul.wide.u32 {both}, {left}, {right}; mov.b64 {{_, {result}}}, {both}; }}"
+
+    return _UPPER.sub(whole, entry)
 
 
 def _no_squares(entry: str) -> str:
