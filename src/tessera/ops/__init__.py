@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tessera.ops import activation, attn, epilogue, linalg, loss, norm, optim, reduce
-    from tessera.ops.attn import flash_attention, flash_attention_varlen
+    from tessera.ops.attn import append_kv, flash_attention, flash_attention_varlen, paged_attention
     from tessera.ops.counting import bincount, histogram, unique_consecutive
     from tessera.ops.linalg import matmul, specialize
     from tessera.ops.lookup import embedding
@@ -22,6 +22,7 @@ FAMILIES = ("activation", "attn", "epilogue", "linalg", "loss", "norm", "optim",
 """Modules of ops, one a family."""
 
 OPS = {
+    "append_kv": "attn",
     "bincount": "counting",
     "conv1d": "sequence",
     "cummax": "running",
@@ -37,6 +38,7 @@ OPS = {
     "logsumexp": "softmaxes",
     "matmul": "linalg",
     "mse": "loss",
+    "paged_attention": "attn",
     "scan": "sequence",
     "softmax": "softmaxes",
     "sort": "ordering",
@@ -51,6 +53,7 @@ MODULES = tuple(sorted({*FAMILIES, *OPS.values()}))
 
 __all__ = [
     "activation",
+    "append_kv",
     "attn",
     "bincount",
     "conv1d",
@@ -72,6 +75,7 @@ __all__ = [
     "mse",
     "norm",
     "optim",
+    "paged_attention",
     "reduce",
     "scan",
     "softmax",

@@ -1,0 +1,179 @@
+"""The steps behind attention to pages: blocks and kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+from tessera.ops import arrays, rows
+from tessera.ops.attn import paged_kernels as kernels
+from tessera.ops.attn.flash_steps import FAR, accumulator
+from tessera.ops.steps import Arguments, Step, like
+from tessera.target.records import TargetRecord
+
+_MOST_KEYS, _MOST_VALUES = 64, 256
+"""Keys of a step at most, and elements of values that a program computes at most."""
+_WIDE_KEYS = 32
+"""Keys of a step where heads are wider than `_WIDE_HEAD`."""
+_WIDE_HEAD = 256
+_LEAST_ROWS = 16
+_LEAST_STEPS = 4
+"""Steps that a part has at least: fewer, and its result costs more than what it reads."""
+_PROGRAMS = 2
+"""Programs of a multiprocessor."""
+_JOINED_ROWS = 16
+MOST_CHUNK = 1024
+"""Elements of a row that are appended at a time, at most."""
+
+
+class PagedCall(NamedTuple):
+    """What attention to pages is called with, as steps and PyTorch's operators take it.
+
+    Args:
+        q: queries `(B, H, S, D)`.
+        k_pages: keys `(pages, slots, G, D)`.
+        v_pages: values `(pages, slots, G, E)`.
+        page_table: pages of each sequence, `(B, most)`.
+        lengths: keys of each sequence.
+        k_scale: factors of keys `(G,)`, or None.
+        v_scale: factors of values, or None.
+        sinks: scores without a key for each head, or None.
+        scale: of products.
+        softcap: limit of scores, 0 for none.
+        before: keys before its place that a query sees.
+        causal: whether a query sees no key after its place.
+        longest: keys of the longest sequence, at least.
+    """
+
+    q: Any
+    k_pages: Any
+    v_pages: Any
+    page_table: Any
+    lengths: Any
+    k_scale: Any
+    v_scale: Any
+    sinks: Any
+    scale: float
+    softcap: float
+    before: int
+    causal: bool
+    longest: int
+
+    @property
+    def rows_of(self) -> int:
+        """Rows that share keys: queries of all their heads."""
+        return int(self.q.shape[1]) // int(self.k_pages.shape[2]) * int(self.q.shape[2])
+
+
+def blocks_of(target: TargetRecord, rows_of: int, page: int, head: tuple[int, int]) -> dict[str, int]:
+    """Return rows, keys and elements of values of the blocks of a program.
+
+    Args:
+        target: the machine.
+        rows_of: rows that share keys.
+        page: keys of a page, a power of two.
+        head: elements of a head of keys, and of one of values.
+    """
+    keys = min(page, _WIDE_KEYS if max(head) > _WIDE_HEAD else _MOST_KEYS)
+    rows_in = 1 << max(rows_of - 1, _LEAST_ROWS - 1).bit_length()
+    found = {"BM": min(rows_in, 64) if not target.simt else 64, "BN": keys}
+    return found | {"BE": head[1] if head[1] <= _MOST_VALUES else _MOST_VALUES}
+
+
+def parts_of(target: TargetRecord, groups: int, longest: int, step: int) -> int:
+    """Return in how many parts keys are taken: by shapes alone, so that results are the same bits for all lengths.
+
+    Args:
+        target: the machine.
+        groups: sequences times groups of heads.
+        longest: keys of the longest sequence.
+        step: keys of a step.
+    """
+    units = _PROGRAMS * (target.machine.units if target.simt else 1)
+    return max(1, min(units // max(groups, 1), longest // (_LEAST_STEPS * step)))
+
+
+def _results(*arguments: Any) -> Arguments:
+    call = PagedCall(*arguments)
+    shape = tuple(call.q.shape)
+    return like(call.q, (*shape[:3], call.v_pages.shape[3])), like(call.q, shape[:3], accumulator(call.q))
+
+
+def _launch(results: Arguments, *arguments: Any) -> None:
+    call = PagedCall(*arguments)
+    out, lse = results
+    if 0 in out.shape:
+        return
+    batch, _, queries, size = map(int, call.q.shape)
+    slots, groups, wide = (int(call.v_pages.shape[axis]) for axis in (1, 2, 3))
+    target, acc, shape = rows.record_of(call.q), accumulator(call.q), (batch, groups, call.rows_of)
+    blocks = blocks_of(target, call.rows_of, slots, (size, wide))
+    parts = parts_of(target, batch * groups, call.longest, blocks["BN"])
+    each = -(-call.longest // (parts * blocks["BN"])) * blocks["BN"]
+    parts = max(1, -(-call.longest // max(each, 1)))
+    some, sums = like(call.q, (parts, *shape, wide), acc), like(call.q, (parts, *shape), acc)
+    pages = call.k_pages, call.v_pages, call.page_table, call.lengths, call.k_scale, call.v_scale
+    kernels.paged_parts(
+        *(call.q.reshape(*shape, size), *pages, some, sums),
+        *(queries, max(each, blocks["BN"]), call.scale, call.softcap or 1.0, call.before),
+        causal=call.causal and queries > 1,
+        windowed=call.before < FAR,
+        caps=call.softcap > 0,
+        plain=not call.softcap and call.scale > 0 and call.k_scale is None,
+        acc=acc,
+        page=slots,
+        **blocks,
+    )
+    join(some.reshape(parts, prod(shape), wide), sums.reshape(parts, prod(shape)), call.sinks, out, lse)
+
+
+def join(parts: Any, sums: Any, sinks: Any, out: Any, lse: Any) -> None:
+    """Compute results of rows by those of parts.
+
+    Args:
+        parts: `(P, rows, E)`.
+        sums: `(P, rows)`.
+        sinks: scores without a key `(H,)`, or None.
+        out: results `(B, H, S, E)`, whose rows those of parts are in order.
+        lse: `(B, H, S)`.
+    """
+    count, wide = prod(map(int, lse.shape)), int(out.shape[-1])
+    goals = out.reshape(count, wide), lse.reshape(count)
+    blocks = {"BM": _JOINED_ROWS, "BE": min(wide, _MOST_VALUES)}
+    kernels.join_rows(parts, sums, sinks, *goals, int(lse.shape[-1]), acc=accumulator(lse), **blocks)
+    for goal, found in zip((out, lse), goals, strict=True):
+        if arrays.start(goal, "out") != arrays.start(found, "out"):
+            goal[...] = found.reshape(goal.shape)
+
+
+PAGED = Step(
+    "paged_attention",
+    "(Tensor q, Tensor k_pages, Tensor v_pages, Tensor page_table, Tensor lengths, Tensor? k_scale, Tensor? v_scale, "
+    "Tensor? sinks, float scale, float softcap, int before, bool causal, int longest) -> (Tensor, Tensor)",
+    _results,
+    _launch,
+)
+
+
+def _merged_results(outs: Any, lses: Any) -> Arguments:
+    return like(outs, outs.shape[1:]), like(lses, lses.shape[1:])
+
+
+def _launch_merge(results: Arguments, outs: Any, lses: Any) -> None:
+    out, lse = results
+    if 0 not in out.shape:
+        count, parts = prod(map(int, lse.shape)), int(lses.shape[0])
+        join(outs.reshape(parts, count, out.shape[-1]), lses.reshape(parts, count), None, out, lse)
+
+
+MERGE = Step("merge_attention", "(Tensor outs, Tensor lses) -> (Tensor, Tensor)", _merged_results, _launch_merge)
+
+
+def append(
+    k: Any, v: Any, k_pages: Any, v_pages: Any, table: Any, lengths: Any, scales: Sequence[Any], same: bool
+) -> None:
+    """Store new keys and values; where `same`, pages of values are a part of those of keys."""
+    size, wide = int(k.shape[3]), int(v.shape[3])
+    chunks = {"BD": min(1 << (size - 1).bit_length(), MOST_CHUNK), "BE": min(1 << (wide - 1).bit_length(), MOST_CHUNK)}
+    kernels.append(k, v, k_pages, None if same else v_pages, table, lengths, *scales, **chunks)
