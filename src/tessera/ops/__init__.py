@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tessera.ops import activation, attn, epilogue, linalg, loss, norm, optim, reduce
-    from tessera.ops.attn import flash_attention
+    from tessera.ops.attn import flash_attention, flash_attention_fp8
     from tessera.ops.counting import bincount, histogram, unique_consecutive
     from tessera.ops.linalg import matmul, specialize
     from tessera.ops.lookup import embedding
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tessera.ops.running import cummax, cummin, cumprod, cumsum
     from tessera.ops.sequence import conv1d, scan
     from tessera.ops.softmaxes import log_softmax, logsumexp, softmax
+    from tessera.ops.transforms import hadamard
 
 FAMILIES = ("activation", "attn", "epilogue", "linalg", "loss", "norm", "optim", "reduce")
 """Modules of ops, one a family."""
@@ -31,6 +32,8 @@ OPS = {
     "dropout": "random",
     "embedding": "lookup",
     "flash_attention": "attn",
+    "flash_attention_fp8": "attn",
+    "hadamard": "transforms",
     "histogram": "counting",
     "log_softmax": "softmaxes",
     "logsumexp": "softmaxes",
@@ -61,6 +64,8 @@ __all__ = [
     "embedding",
     "epilogue",
     "flash_attention",
+    "flash_attention_fp8",
+    "hadamard",
     "histogram",
     "linalg",
     "log_softmax",

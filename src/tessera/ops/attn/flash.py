@@ -80,7 +80,7 @@ class FlashAttention:
         """
         given = _arguments(q, k, v, causal, scale, window, softcap, bias, alibi_slopes, layout)
         if out is not None:
-            shape = tuple(_first_two_turned(given[0].shape, layout))
+            shape = tuple(first_two_turned(given[0].shape, layout))
             rows.checked_out(out, (*shape[:3], given[2].shape[3]), arrays.dtype_of(q), q, k, v, bias)
             read = {"k": k, "v": v, "bias": bias, "alibi_slopes": alibi_slopes}
             rows.apart(out, **{name: one for name, one in read.items() if one is not None})
@@ -251,7 +251,8 @@ def _apart(queries: int, keys: int) -> Any:
     return np.arange(keys) - (np.arange(queries)[:, None] + (keys - queries))
 
 
-def _first_two_turned(shape: Sequence[Any], layout: str) -> Sequence[Any]:
+def first_two_turned(shape: Sequence[Any], layout: str) -> Sequence[Any]:
+    """Return the shape in a layout of what has heads before places, or the other way round."""
     return shape if layout == "bhsd" else (shape[0], shape[2], shape[1], shape[3])
 
 
@@ -271,6 +272,32 @@ def _reach(window: Window | None) -> tuple[int, int]:
     return before, after
 
 
+def operands(q: Any, k: Any, v: Any, layout: str) -> tuple[Any, Any, Any]:
+    """Return queries, keys and values that go together, heads before places.
+
+    Raises:
+        CallError: `not-an-array`, `wrong-rank`, `wrong-shape`, `wrong-dtype` or `bad-argument`.
+    """
+    if layout not in ("bhsd", "bshd"):
+        raise refused(f"layout is {layout!r:.60}", "bad-argument", "'bhsd' or 'bshd'")
+    for name, one in (("q", q), ("k", k), ("v", v)):
+        if len(arrays.shape_of(one, name)) != 4:
+            raise refused(
+                f"{name} has the shape {tuple(arrays.shape_of(one, name))}", "wrong-rank", "it has four dimensions"
+            )
+        if name != "q":
+            rows.same_dtype(one, name, q, "q")
+    q, k, v = (by_layout(one, layout) for one in (q, k, v))
+    batch, heads, _, size = q.shape
+    if 0 in (size, v.shape[3]):
+        raise refused(f"heads have {size} and {v.shape[3]} elements", "wrong-shape", "each has at least one")
+    rows.same_shape(k, "k", (batch, k.shape[1], k.shape[2], size))
+    rows.same_shape(v, "v", (batch, k.shape[1], k.shape[2], v.shape[3]))
+    if k.shape[1] == 0 or heads % k.shape[1]:
+        raise refused(f"q has {heads} heads, k {k.shape[1]}", "wrong-shape", "heads of k divide those of q")
+    return q, k, v
+
+
 def _arguments(
     q: Any,
     k: Any,
@@ -288,24 +315,9 @@ def _arguments(
     Raises:
         CallError: as for the call.
     """
-    if layout not in ("bhsd", "bshd"):
-        raise refused(f"layout is {layout!r:.60}", "bad-argument", "'bhsd' or 'bshd'")
     rows.float_dtype(q, "q")
-    for name, one in (("q", q), ("k", k), ("v", v)):
-        if len(arrays.shape_of(one, name)) != 4:
-            raise refused(
-                f"{name} has the shape {tuple(arrays.shape_of(one, name))}", "wrong-rank", "it has four dimensions"
-            )
-        if name != "q":
-            rows.same_dtype(one, name, q, "q")
-    q, k, v = (by_layout(one, layout) for one in (q, k, v))
+    q, k, v = operands(q, k, v, layout)
     batch, heads, places, size = q.shape
-    if 0 in (size, v.shape[3]):
-        raise refused(f"heads have {size} and {v.shape[3]} elements", "wrong-shape", "each has at least one")
-    rows.same_shape(k, "k", (batch, k.shape[1], k.shape[2], size))
-    rows.same_shape(v, "v", (batch, k.shape[1], k.shape[2], v.shape[3]))
-    if k.shape[1] == 0 or heads % k.shape[1]:
-        raise refused(f"q has {heads} heads, k {k.shape[1]}", "wrong-shape", "heads of k divide those of q")
     if softcap is not None and not (softcap > 0 and isfinite(softcap)):
         raise refused(f"softcap is {softcap}", "bad-argument", "it is positive, or None")
     if bias is not None:
