@@ -66,8 +66,9 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("name", "causal"), [*((name, True) for name in SHAPES), ("shared heads", False), ("no keys", False)]
+)
 def test_means_of_values_are_exact(name, causal):
     b, h, g, s, n, d, e = SHAPES[name]
     rng = np.random.default_rng(1)
@@ -165,7 +166,7 @@ def test_the_same_as_a_simulation():
 def test_dtypes(dtype, library):
     given = [one.astype(dtype.numpy()) for one in operands(np.random.default_rng(6))]
     exact = attention.reference(*given, causal=True)
-    for options in ({}, {"scale": "block", "hadamard": True}):
+    for options in ({}, {"scale": "block", "hadamard": True}) if library == "torch" else ({},):
         found = attention(*(lib.of_library(library, one) for one in given), causal=True, **options)
         assert arrays.dtype_of(found) == dtype
         assert error(found, exact) < 0.1
@@ -194,6 +195,16 @@ def test_graphs_and_gradients_of_pytorch():
     assert torch.equal(found[0], attention(q, k, v, softmax_scale=0.2, causal=True, dtype=torch.bfloat16))
 
 
+@pytest.mark.slow
+def test_operators_of_pytorch_are_sound():
+    torch = pytest.importorskip("torch")
+    import tessera.torch  # noqa: F401
+
+    q, k, v = (torch.from_numpy(one) for one in operands(np.random.default_rng(12)))
+    options = None, None, None, 0.25, True, True, True, "f32"
+    torch.library.opcheck(torch.ops.tessera.flash_attention_fp8.default, (q, k, v, *options))
+
+
 def padded(values, dtype):
     """Return values with keys along rows, as the kernel takes them."""
     b, g, n, e = values.shape
@@ -202,7 +213,7 @@ def padded(values, dtype):
     return np.ascontiguousarray(found.reshape(b, g, e, -1, 2, 16).swapaxes(4, 5)).reshape(found.shape)
 
 
-@pytest.mark.parametrize(("target", "causal"), [("sm_80", False), ("sm_89", True), ("sm_90a", True)])
+@pytest.mark.parametrize(("target", "causal"), [("sm_80", False), ("sm_90a", True)])
 def test_what_gpus_would_compute(target, causal):
     rng = np.random.default_rng(9)
     q, k, v = operands(rng, (1, 2, 1, 70, 200, 32, 32), E4M3)

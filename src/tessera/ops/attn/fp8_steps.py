@@ -13,8 +13,8 @@ from tessera.target.records import TargetRecord
 
 CODES = ("fp8_e4m3", "fp8_e5m2")
 """Dtypes of arguments that are rounded already."""
-_FEWER_KEYS = 64
-"""Keys of a block where a warp multiplies: registers hold no more beside operands that are converted."""
+_FEWER = 64
+"""Queries and keys of a block where warps multiply: registers hold no more beside operands that are converted."""
 
 
 def is_rounded(array: Any) -> bool:
@@ -31,7 +31,7 @@ def forward_constants(target: TargetRecord, dtype: DType, head: tuple[int, int])
     """Return the constants of the forward kernel that a machine decides."""
     blocks = Blocks(target, dtype, head).forward()
     if target.simt and not target.has("wgmma"):
-        blocks["BN"] = min(blocks["BN"], _FEWER_KEYS)
+        blocks = {name: min(rows_of, _FEWER) for name, rows_of in blocks.items()}
     return blocks | {"converts": converts(target)}
 
 

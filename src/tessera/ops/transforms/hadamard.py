@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log2, prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -81,9 +81,9 @@ class Hadamard:
         """Return the exact result in NumPy and float64, by the matrix."""
         given = arrays.host(x)
         size = given.shape[-1]
-        matrix: Any = np.ones((1, 1))
+        kron, matrix = cast("Any", np).kron, cast("Any", np.ones((1, 1)))
         while len(matrix) < size:
-            matrix = np.kron(matrix, [[1, 1], [1, -1]])
+            matrix = kron(matrix, [[1, 1], [1, -1]])
         whole = given if signs is None else given * arrays.host(signs)
         return whole @ matrix * (size**-0.5 if scale is None else scale)
 
