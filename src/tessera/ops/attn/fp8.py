@@ -80,7 +80,7 @@ class FlashAttentionFp8:
             Numbers are rounded to three bits of mantissa. Scores and sums are in f32; weights are rounded to e4m3, with
             a factor of 2**8, for the product with values alone. Results of normally distributed numbers are off by
             about 5 % of their root mean square. The GPU's products of 8-bit numbers may keep fewer bits of their sums
-            than f32 has.
+            than f32 has. NaN or an infinity makes NaN of all that has its scale.
 
         Source: Shah et al., FlashAttention-3: fast and accurate attention with asynchrony and low-precision, 2024.
         """
