@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tessera.ops import activation, attn, epilogue, linalg, loss, norm, optim, reduce
-    from tessera.ops.attn import append_kv, flash_attention, flash_attention_varlen, paged_attention
+    from tessera.ops.attn import (
+        append_kv,
+        flash_attention,
+        flash_attention_fp8,
+        flash_attention_varlen,
+        paged_attention,
+    )
     from tessera.ops.counting import bincount, histogram, unique_consecutive
     from tessera.ops.linalg import matmul, specialize
     from tessera.ops.lookup import embedding
@@ -17,6 +23,7 @@ if TYPE_CHECKING:
     from tessera.ops.running import cummax, cummin, cumprod, cumsum
     from tessera.ops.sequence import conv1d, scan
     from tessera.ops.softmaxes import log_softmax, logsumexp, softmax
+    from tessera.ops.transforms import hadamard
 
 FAMILIES = ("activation", "attn", "epilogue", "linalg", "loss", "norm", "optim", "reduce")
 """Modules of ops, one a family."""
@@ -32,7 +39,9 @@ OPS = {
     "dropout": "random",
     "embedding": "lookup",
     "flash_attention": "attn",
+    "flash_attention_fp8": "attn",
     "flash_attention_varlen": "attn",
+    "hadamard": "transforms",
     "histogram": "counting",
     "log_softmax": "softmaxes",
     "logsumexp": "softmaxes",
@@ -65,7 +74,9 @@ __all__ = [
     "embedding",
     "epilogue",
     "flash_attention",
+    "flash_attention_fp8",
     "flash_attention_varlen",
+    "hadamard",
     "histogram",
     "linalg",
     "log_softmax",

@@ -1,7 +1,8 @@
-"""What attention layers need: `flash_attention`, packed sequences, pages, a user's own functions, `rope`."""
+"""What attention layers need: `flash_attention`, packed sequences, pages, 8 bits, a user's own functions, `rope`."""
 
 from tessera.ops.attn.block_mask import block_mask
 from tessera.ops.attn.flash import flash_attention
+from tessera.ops.attn.fp8 import flash_attention_fp8
 from tessera.ops.attn.mods import mod
 from tessera.ops.attn.paged import append_kv, merge, paged_attention
 from tessera.ops.attn.rope import rope
@@ -11,6 +12,7 @@ __all__ = [
     "append_kv",
     "block_mask",
     "flash_attention",
+    "flash_attention_fp8",
     "flash_attention_varlen",
     "merge",
     "mod",

@@ -251,6 +251,37 @@ def by_layout(array: Any, layout: str) -> Any:
     return array.swapaxes(1, 2)
 
 
+def first_two_turned(shape: Sequence[Any], layout: str) -> Sequence[Any]:
+    """Return the shape in a layout of what has heads before places, or the other way round."""
+    return shape if layout == "bhsd" else (shape[0], shape[2], shape[1], shape[3])
+
+
+def operands(q: Any, k: Any, v: Any, layout: str) -> tuple[Any, Any, Any]:
+    """Return queries, keys and values that go together, heads before places.
+
+    Raises:
+        CallError: `not-an-array`, `wrong-rank`, `wrong-shape`, `wrong-dtype` or `bad-argument`.
+    """
+    if layout not in ("bhsd", "bshd"):
+        raise refused(f"layout is {layout!r:.60}", "bad-argument", "'bhsd' or 'bshd'")
+    for name, one in (("q", q), ("k", k), ("v", v)):
+        if len(arrays.shape_of(one, name)) != 4:
+            raise refused(
+                f"{name} has the shape {tuple(arrays.shape_of(one, name))}", "wrong-rank", "it has four dimensions"
+            )
+        if name != "q":
+            rows.same_dtype(one, name, q, "q")
+    q, k, v = (by_layout(one, layout) for one in (q, k, v))
+    batch, heads, _, size = q.shape
+    if 0 in (size, v.shape[3]):
+        raise refused(f"heads have {size} and {v.shape[3]} elements", "wrong-shape", "each has at least one")
+    rows.same_shape(k, "k", (batch, k.shape[1], k.shape[2], size))
+    rows.same_shape(v, "v", (batch, k.shape[1], k.shape[2], v.shape[3]))
+    if k.shape[1] == 0 or heads % k.shape[1]:
+        raise refused(f"q has {heads} heads, k {k.shape[1]}", "wrong-shape", "heads of k divide those of q")
+    return q, k, v
+
+
 def arguments(
     q: Any,
     k: Any,
@@ -274,24 +305,9 @@ def arguments(
     Raises:
         CallError: as for the call.
     """
-    if layout not in ("bhsd", "bshd"):
-        raise refused(f"layout is {layout!r:.60}", "bad-argument", "'bhsd' or 'bshd'")
     rows.float_dtype(q, "q")
-    for name, one in (("q", q), ("k", k), ("v", v)):
-        if len(arrays.shape_of(one, name)) != 4:
-            raise refused(
-                f"{name} has the shape {tuple(arrays.shape_of(one, name))}", "wrong-rank", "it has four dimensions"
-            )
-        if name != "q":
-            rows.same_dtype(one, name, q, "q")
-    q, k, v = (by_layout(one, layout) for one in (q, k, v))
-    batch, heads, places, size = q.shape
-    if 0 in (size, v.shape[3]):
-        raise refused(f"heads have {size} and {v.shape[3]} elements", "wrong-shape", "each has at least one")
-    rows.same_shape(k, "k", (batch, k.shape[1], k.shape[2], size))
-    rows.same_shape(v, "v", (batch, k.shape[1], k.shape[2], v.shape[3]))
-    if k.shape[1] == 0 or heads % k.shape[1]:
-        raise refused(f"q has {heads} heads, k {k.shape[1]}", "wrong-shape", "heads of k divide those of q")
+    q, k, v = operands(q, k, v, layout)
+    batch, heads, places, _ = q.shape
     bias = scores.bias
     if bias is not None:
         bias = _whole(bias, (batch, heads, places, k.shape[2]), q)
