@@ -154,3 +154,28 @@ def test_packed_sequences(torch, kind, causal):
         return op.flash_attention_varlen(q, k, v, starts, max_seqlen_q=600, causal=causal)
 
     agree(torch, ours, exact, inputs, 32 if kind == "float32" else 4)
+
+
+@pytest.mark.parametrize("heads", [(8, 2, 128, 128), (16, 1, 576, 512), (4, 4, 64, 64)], ids=str)
+@pytest.mark.parametrize("page", [16, 64])
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "float8_e4m3fn"])
+def test_pages(torch, kind, page, heads):
+    h, g, d, e = heads
+    lengths = torch.tensor([700, 3, 1500, 0], dtype=torch.int32, device="cuda")
+    most, dtype = 1600 // page, torch.float32 if kind == "float32" else torch.bfloat16
+    table = torch.randperm(4 * most, device="cuda").reshape(4, most).int()
+    k, v = (torch.randn(4 * most, page, g, size, device="cuda").to(getattr(torch, kind)) for size in (d, e))
+    new = [torch.randn(4, 2, g, size, device="cuda").to(dtype) for size in (d, e)]
+    op.append_kv(*new, k, v, table, lengths)
+    q = torch.randn(4, h, 2, d, device="cuda").to(dtype)
+    found, lse = op.paged_attention(q, k, v, table, lengths, return_lse=True, k_scale=0.5)
+    for b, count in enumerate(lengths.tolist()):
+        places = torch.arange(count, device="cuda")
+        wide = [one.double()[table[b, places // page].long(), places % page].transpose(0, 1)[None] for one in (k, v)]
+        exact = attend(torch, q[b : b + 1].double(), wide[0] * 0.5, wide[1], {"causal": True})
+        allowed = (2e-4 if kind == "float32" else 2e-2) * max(1.0, float(exact.abs().max()))
+        assert float((found[b].double() - exact[0]).abs().max()) <= allowed
+    assert bool((lse[3] == -math.inf).all())
+    assert float(found[3].abs().max()) == 0
+    held = k.double()[table[0, 699 // page].long(), 699 % page]
+    assert float((held - new[0][0, 1].double()).abs().max()) <= (0.3 if kind == "float8_e4m3fn" else 1e-6)
