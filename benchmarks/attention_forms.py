@@ -122,6 +122,7 @@ def functions(torch: Any, turns: int, positions: int, form: str) -> list[tuple[A
         "sliding": sliding,
         "documents": op.attn.mod(documents, of),
     }[form]
+    torch.compiler.reset()  # it gives up compiling a function again after some times
     compiled = torch.compile(flex_attention)
     if form in ("alibi", "capped"):
         given, other = {"score_mod": ours}, {"score_mod": theirs}

@@ -4,8 +4,8 @@
 
 32 heads of 128 share 8 of keys and values; pages have 64 slots, in any order. `of copy` is the part of a copy's rate at
 which keys and values are read (pages of 16 bits): on a GPU that of a copy by PyTorch in the same process, on the CPU
-that of a sum over the same bytes. Times are of single calls, on a GPU after a flush of L2, in turns. Results are compared
-with float64 first, and one that is off ends the run with status 1.
+that of a sum over the same bytes. Times are of single calls, on a GPU after a flush of L2, in turns. Results are
+compared with float64 first, and one that is off ends the run with status 1.
 """
 
 from __future__ import annotations
