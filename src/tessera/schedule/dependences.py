@@ -11,18 +11,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue, Use
 
 from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.effects import Effect, commutes, effect_of, reads_only
-from tessera.ir.tile.elementwise import ArangeOp, SplatOp
+from tessera.ir.tile.elementwise import ArangeOp, ElementwiseOp, SplatOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.roles import BarrierArriveOp, BarrierWaitOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
 from tessera.ir.tile.shared import allocation_of
 from tessera.ir.tile.types import SharedType, TileType
 from tessera.ir.walking import ops_in
+from tessera.numerics.assembly import is_assembly, texts_of
 from tessera.schedule.costs import Engine, cycles_of, engine_of
 from tessera.target.machines import Rates
 
@@ -68,6 +69,7 @@ class Graph:
         start: the node of each op, for a product its start.
         end: the node that has an op's results, for a product its wait.
         edges: the dependences.
+        unused: ops that a machine with inline assembly of its own does not run: they take no time and no registers.
     """
 
     loop: scf.ForOp
@@ -76,15 +78,23 @@ class Graph:
     start: dict[Operation, Node] = field(default_factory=dict[Operation, Node])
     end: dict[Operation, Node] = field(default_factory=dict[Operation, Node])
     edges: list[Edge] = field(default_factory=list[Edge])
+    unused: set[Operation] = field(default_factory=set[Operation])
 
     @classmethod
-    def of(cls, loop: scf.ForOp, warps: int, rates: Rates) -> Graph:
-        """Find the dependences of a loop."""
-        graph = cls(loop, warps, rates)
+    def of(cls, loop: scf.ForOp, warps: int, rates: Rates, machine: str = "") -> Graph:
+        """Find the dependences of a loop.
+
+        Args:
+            loop: the loop.
+            warps: warps that run it.
+            rates: what their multiprocessor does in a cycle.
+            machine: whose inline assembly runs in place of what it means.
+        """
+        graph = cls(loop, warps, rates, unused=meanings_in(loop.body.block, machine))
         for position, op in enumerate(loop.body.block.ops):
             if op is loop.body.block.last_op or is_remade(op) or is_link(op):
                 continue
-            cycles = sum(cycles_of(one, warps, rates) for one in (*links_of(op), op))
+            cycles = 0.0 if op in graph.unused else sum(cycles_of(one, warps, rates) for one in (*links_of(op), op))
             graph.start[op] = graph.end[op] = Node(op, position, engine_of(op), cycles)
             if is_asynchronous(op):
                 graph.end[op] = Node(op, position, Engine.BARRIER, 0)
@@ -127,7 +137,8 @@ class Graph:
                     assert isinstance(value.owner, Operation)
                     if value.owner in links:
                         continue
-                    self.edges.append(Edge(self.end[value.owner], node, distance, value))
+                    runs = not self.unused & {op, value.owner}
+                    self.edges.append(Edge(self.end[value.owner], node, distance, value if runs else None))
 
     def _effects(self) -> None:
         """Order ops that do not commute; barriers of a ring order only the ops that read it."""
@@ -139,6 +150,28 @@ class Graph:
                     self.edges.append(Edge(self.end[first], self.start[second], 0))
                 if guarded is None and not commutes(first, second):
                     self.edges.append(Edge(self.end[second], self.start[first], 1))
+
+
+def meanings_in(block: Block, machine: str) -> set[Operation]:
+    """Return the ops of a block that compute only what inline assembly for a machine means."""
+    found: set[Operation] = set()
+    for op in reversed(list(block.ops)):
+        uses = [use for result in op.results for use in result.uses]
+        if (
+            uses
+            and effect_of(op) == Effect.PURE
+            and all(use.operation in found or _means(use, machine) for use in uses)
+        ):
+            found.add(op)
+    return found
+
+
+def _means(use: Use, machine: str) -> bool:
+    """Return whether a value is used for what assembly means, which the machine has a text for."""
+    op = use.operation
+    if not isinstance(op, ElementwiseOp) or not is_assembly(op.fn.data) or machine not in texts_of(op.fn.data):
+        return False
+    return use.index == len(op.args) - 1
 
 
 def is_remade(op: Operation) -> bool:

@@ -10,6 +10,7 @@ from tessera import ops as op
 from tessera.ops.attn import flash_gradient_kernels as gradients
 from tessera.ops.attn import flash_kernels as kernels
 from tessera.ops.attn.flash_steps import Blocks, in_parts
+from tessera.ops.attn.join import join_rows
 from tessera.ops.attn.mods import NO_MODS
 from tessera.target.registry import target_named
 from tessera.tools.emulate.launch import Emulation, Limits
@@ -375,10 +376,10 @@ def test_what_gpus_would_compute_in_parts(target):
     sizes = {"B": 1, "G": 2, "R": 4, "N": 200, "P": 2, "D": 32, "E": 32}
     blocks = Blocks(target_named(target), ts.f16, (32, 32)).in_parts()
     emulated(kernels.parts_forward, target, [shared, k, v, some, sums], sizes, numbers, **given, **blocks)
-    found, whole = np.full((1, 2, 4, 32), np.nan, np.float16), np.full((1, 2, 4), np.nan, np.float32)
-    options = {"acc": ts.f32, "T": ts.f16, "S": ts.f32, "BM": 16}
-    sizes = {name: sizes[name] for name in "PBGRE"}
-    emulated(kernels.joined, target, [some, sums, found, whole], sizes, (), **options)
+    found, whole = np.full((8, 32), np.nan, np.float16), np.full(8, np.nan, np.float32)
+    options = {"sinks": None, "acc": ts.f32, "BP": 2, "BE": 32, "T": ts.f32, "U": ts.f16, "S": ts.f32}
+    joining = [some.reshape(2, 8, 32), sums.reshape(2, 8), found, whole]
+    emulated(join_rows, target, joining, {"P": 2, "K": 8, "E": 32}, (2,), **options)
     lib.close(found.reshape(out.shape), out, ts.f16, 4)
     lib.close(whole.reshape(lse.shape), lse, ts.f16, 4)
 

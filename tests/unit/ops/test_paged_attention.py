@@ -10,6 +10,7 @@ import tessera as ts
 from tessera import ops as op
 from tessera.errors import CallError
 from tessera.ops.attn import paged_kernels as kernels
+from tessera.ops.attn.join import join_rows
 from tessera.ops.attn.paged_steps import blocks_of, parts_of
 from tessera.target.registry import target_named
 from tests.unit.ops import library as lib
@@ -157,10 +158,12 @@ def test_as_an_operator_of_pytorch():
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("head", [(128, 128), (64, 64), (576, 512)], ids=str)
-@pytest.mark.parametrize("kind", [ts.bf16, ts.fp8_e4m3], ids=str)
+@pytest.mark.parametrize("kind", [ts.bf16, ts.fp8_e4m3, ts.f32], ids=str)
 def test_code_for_gpus(kind, head, target):
-    made = paged.compile(head[0], value_dim=head[1], pages=kind, target=target)
-    assert max(one["spill_store_bytes"] for one in made.reflection["kernels"].values()) <= 64
+    made = paged.compile(
+        head[0], value_dim=head[1], pages=kind, target=target, dtype=ts.f32 if kind == ts.f32 else ts.bf16
+    )
+    assert max(one["spill_store_bytes"] for one in made.reflection["kernels"].values()) <= 128
     assert parts_of(target_named(target), 8, 32768, 64) == 2 * target_named(target).machine.units // 8
 
 
@@ -173,15 +176,15 @@ def test_what_gpus_would_compute(target):
     some, sums = np.full((2, B, G, 4, 32), np.nan, np.float32), np.full((2, B, G, 4), np.nan, np.float32)
     given = {"k_scale": None, "v_scale": None, "causal": True, "windowed": False, "caps": False, "plain": True}
     given |= {"acc": ts.f32, "page": 16, "T": ts.f16, "C": ts.f16, "S": ts.f32}
-    given |= blocks_of(target_named(target), 4, 16, (32, 32))
+    given |= blocks_of(target_named(target), (ts.f16, ts.f16), 4, 16, (32, 32))
     sizes = {"B": B, "G": G, "R": 4, "D": 32, "E": 32, "P": 2, "PAGES": k.shape[0], "SLOTS": 16, "MOST": table.shape[1]}
     arrays = [q.reshape(B, G, 4, 32), k, v, table, LENGTHS, some, sums]
     emulated(kernels.paged_parts, target, arrays, sizes, (2, 80, 32**-0.5, 1.0, 0), **given)
     out, lse = np.full((B * H * 2, 32), np.nan, np.float16), np.full(B * H * 2, np.nan, np.float32)
-    options = {"sinks": None, "acc": ts.f32, "BM": 16, "BE": 32, "T": ts.f32, "C": ts.f16, "S": ts.f32}
+    options = {"sinks": None, "acc": ts.f32, "BP": 2, "BE": 32, "T": ts.f32, "U": ts.f16, "S": ts.f32}
     rows = B * H * 2
     emulated(
-        *(kernels.join_rows, target, [some.reshape(2, rows, 32), sums.reshape(2, rows), out, lse]),
+        *(join_rows, target, [some.reshape(2, rows, 32), sums.reshape(2, rows), out, lse]),
         *({"P": 2, "K": rows, "E": 32}, (2,)),
         **options,
     )

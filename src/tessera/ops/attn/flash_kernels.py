@@ -288,28 +288,3 @@ def parts_forward(
             tops = above
         out[p, b, g, 0:BM, :] = total / ts.tile.where(sums == 0.0, 1.0, sums)[:, None]
         lse[p, b, g, 0:BM] = (tops * scale.to(acc) if plain else tops) + ts.tile.log(sums)
-
-
-@ts.kernel
-def joined(
-    parts: ts.Tensor[P, B, G, R, E, S],
-    sums: ts.Tensor[P, B, G, R, S],
-    out: ts.Tensor[B, G, R, E, T],
-    lse: ts.Tensor[B, G, R, S],
-    acc: Constant,
-    BM: Constant,
-):
-    """Results of rows by those of parts, in one order."""
-    for b, g, r in ts.tile.grid((B, 1), (G, 1), (R, BM)):
-        top = ts.tile.full((BM,), -INF, acc)
-        for p in ts.tile.range(P):
-            top = ts.tile.maximum(top, sums[p, b, g, r : r + BM])
-        base = present(top, True)
-        total = ts.tile.zeros((BM, E), acc)
-        whole = ts.tile.zeros((BM,), acc)
-        for p in ts.tile.range(P):
-            weights = ts.tile.exp(sums[p, b, g, r : r + BM] - base)
-            whole = whole + weights
-            total = total + weights[:, None] * parts[p, b, g, r : r + BM, :]
-        out[b, g, r : r + BM, :] = total / ts.tile.where(whole == 0.0, 1.0, whole)[:, None]
-        lse[b, g, r : r + BM] = top + ts.tile.log(whole)

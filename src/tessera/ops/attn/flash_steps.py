@@ -13,6 +13,7 @@ from tessera.ops import arrays, rows
 from tessera.ops.attn import flash_gradient_kernels as gradients
 from tessera.ops.attn import flash_kernels as kernels
 from tessera.ops.attn.block_mask import lists_of
+from tessera.ops.attn.join import join
 from tessera.ops.attn.mods import NAMES, Mods
 from tessera.ops.refusals import refused
 from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present
@@ -289,11 +290,8 @@ def in_parts(
     shared = q.reshape(*shape, size)
     numbers = queries, each, scale, softcap or 1.0
     kernels.parts_forward(shared, k, v, some, sums, *numbers, **given, **block)
-    goals = results[0].reshape(*shape, wide), results[1].reshape(shape)
-    kernels.joined(some, sums, *goals, acc=given["acc"], BM=_SMALLEST)
-    for goal, found in zip(results, goals, strict=True):
-        if arrays.start(goal, "out") != arrays.start(found, "out"):
-            goal[...] = found.reshape(goal.shape)
+    count = batch * groups * rows_of
+    join(some.reshape(parts, count, wide), sums.reshape(parts, count), None, *results)
 
 
 def _gradient_results(*arguments: Any) -> Arguments:

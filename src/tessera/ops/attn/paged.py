@@ -184,7 +184,7 @@ class PagedAttention:
             dump,
             sizes,
             **given,
-            **blocks_of(target_record(target), 8, page, (head_dim, wide)),
+            **blocks_of(target_record(target), (dtype, pages or dtype), 8, page, (head_dim, wide)),
         )
 
     @staticmethod

@@ -6,7 +6,7 @@ from typing import Any
 
 import tessera as ts
 from tessera.ops.annotations import F64, I64, Constant
-from tessera.ops.attn.flash_kernels import INF, B, D, E, G, H, P, R, S, T, only_keys, power, present, scaled
+from tessera.ops.attn.flash_kernels import INF, B, D, E, G, P, R, S, T, only_keys, power, present, scaled
 
 C = ts.dtype_var("C", ts.f32, ts.bf16, ts.f16, ts.fp8_e4m3, ts.fp8_e5m2)
 PAGES, SLOTS, MOST, K = ts.dims("PAGES SLOTS MOST K")
@@ -77,40 +77,6 @@ def paged_parts(
         out[p, b, g, r : r + BM, e : e + BE] = found if v_scale is None else found * v_scale[g].to(acc)
         if e == 0:
             lse[p, b, g, r : r + BM] = (tops * factor.to(acc) if plain else tops) + ts.tile.log(sums)
-
-
-@ts.kernel
-def join_rows(
-    parts: ts.Tensor[P, K, E, T],
-    sums: ts.Tensor[P, K, S],
-    sinks: ts.Tensor[H, S] | None,
-    out: ts.Tensor[K, E, C],
-    lse: ts.Tensor[K, S],
-    queries: I64,
-    acc: Constant,
-    BM: Constant,
-    BE: Constant,
-):
-    """Results of rows by those of parts of their keys, in one order."""
-    for r, e in ts.tile.grid((K, BM), (E, BE)):
-        # Rows are queries, of one head after the other.
-        heads = None if sinks is None else (r + ts.tile.arange(BM, dtype=ts.i64)) // queries % H
-        sink = None if sinks is None else sinks[heads].to(acc)
-        top = ts.tile.full((BM,), -INF, acc) if sink is None else sink
-        for p in ts.tile.range(P):
-            top = ts.tile.maximum(top, sums[p, r : r + BM].to(acc))
-        base = present(top, True)
-        total = ts.tile.zeros((BM, BE), acc)
-        whole = ts.tile.zeros((BM,), acc) if sink is None else ts.tile.exp(sink - base)
-        for p in ts.tile.range(P):
-            weights = ts.tile.exp(sums[p, r : r + BM].to(acc) - base)
-            whole = whole + weights
-            # What no key was seen for may hold anything.
-            part = ts.tile.where((weights > 0.0)[:, None], parts[p, r : r + BM, e : e + BE].to(acc), 0.0)
-            total = total + weights[:, None] * part
-        out[r : r + BM, e : e + BE] = total / ts.tile.where(whole == 0.0, 1.0, whole)[:, None]
-        if e == 0:
-            lse[r : r + BM] = top + ts.tile.log(whole)
 
 
 @ts.function

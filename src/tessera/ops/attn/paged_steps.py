@@ -6,12 +6,17 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
+from tessera.numerics.dtypes import DType
 from tessera.ops import arrays, rows
 from tessera.ops.attn import paged_kernels as kernels
 from tessera.ops.attn.flash_steps import FAR, accumulator
+from tessera.ops.attn.join import join
 from tessera.ops.steps import Arguments, Step, like
 from tessera.target.records import TargetRecord
 
+_APART = 8192
+"""Bytes of shared memory that operands leave to what threads exchange."""
+_MOST_ROWS, _LEAST_KEYS = 64, 8
 _MOST_KEYS, _MOST_VALUES = 64, 256
 """Keys of a step at most, and elements of values that a program computes at most."""
 _WIDE_KEYS = 32
@@ -22,7 +27,6 @@ _LEAST_STEPS = 4
 """Steps that a part has at least: fewer, and its result costs more than what it reads."""
 _PROGRAMS = 2
 """Programs of a multiprocessor."""
-_JOINED_ROWS = 16
 MOST_CHUNK = 1024
 """Elements of a row that are appended at a time, at most."""
 
@@ -66,19 +70,31 @@ class PagedCall(NamedTuple):
         return int(self.q.shape[1]) // int(self.k_pages.shape[2]) * int(self.q.shape[2])
 
 
-def blocks_of(target: TargetRecord, rows_of: int, page: int, head: tuple[int, int]) -> dict[str, int]:
+def blocks_of(target: TargetRecord, kinds: tuple[DType, DType], rows_of: int, page: int, head: tuple[int, int]) -> Any:
     """Return rows, keys and elements of values of the blocks of a program.
 
     Args:
         target: the machine.
+        kinds: dtypes of queries and of pages.
         rows_of: rows that share keys.
         page: keys of a page, a power of two.
         head: elements of a head of keys, and of one of values.
     """
+    values = min(head[1], _MOST_VALUES)
+    rows_in = min(1 << max(rows_of - 1, _LEAST_ROWS - 1).bit_length(), _MOST_ROWS)
+    if not target.simt:
+        return {"BM": rows_in, "BN": min(page, _MOST_KEYS), "BE": values}
+    rows_in = rows_in if kinds[0].bits > 16 else _MOST_ROWS  # warpgroups take so many
     keys = min(page, _WIDE_KEYS if max(head) > _WIDE_HEAD else _MOST_KEYS)
-    rows_in = 1 << max(rows_of - 1, _LEAST_ROWS - 1).bit_length()
-    found = {"BM": min(rows_in, 64) if not target.simt else 64, "BN": keys}
-    return found | {"BE": head[1] if head[1] <= _MOST_VALUES else _MOST_VALUES}
+    room = target.shared_bytes - _APART
+    while rows_in * head[0] * kinds[0].bytes + 2 * keys * (head[0] + values) * kinds[1].bytes > room:
+        if keys > _LEAST_KEYS:
+            keys //= 2
+        elif rows_in > _LEAST_ROWS:
+            rows_in //= 2
+        else:
+            break
+    return {"BM": rows_in, "BN": keys, "BE": values}
 
 
 def parts_of(target: TargetRecord, groups: int, longest: int, step: int) -> int:
@@ -108,7 +124,8 @@ def _launch(results: Arguments, *arguments: Any) -> None:
     batch, _, queries, size = map(int, call.q.shape)
     slots, groups, wide = (int(call.v_pages.shape[axis]) for axis in (1, 2, 3))
     target, acc, shape = rows.record_of(call.q), accumulator(call.q), (batch, groups, call.rows_of)
-    blocks = blocks_of(target, call.rows_of, slots, (size, wide))
+    kinds = arrays.dtype_of(call.q), arrays.dtype_of(call.k_pages)
+    blocks = blocks_of(target, kinds, call.rows_of, slots, (size, wide))
     parts = parts_of(target, batch * groups, call.longest, blocks["BN"])
     each = -(-call.longest // (parts * blocks["BN"])) * blocks["BN"]
     parts = max(1, -(-call.longest // max(each, 1)))
@@ -126,25 +143,6 @@ def _launch(results: Arguments, *arguments: Any) -> None:
         **blocks,
     )
     join(some.reshape(parts, prod(shape), wide), sums.reshape(parts, prod(shape)), call.sinks, out, lse)
-
-
-def join(parts: Any, sums: Any, sinks: Any, out: Any, lse: Any) -> None:
-    """Compute results of rows by those of parts.
-
-    Args:
-        parts: `(P, rows, E)`.
-        sums: `(P, rows)`.
-        sinks: scores without a key `(H,)`, or None.
-        out: results `(B, H, S, E)`, whose rows those of parts are in order.
-        lse: `(B, H, S)`.
-    """
-    count, wide = prod(map(int, lse.shape)), int(out.shape[-1])
-    goals = out.reshape(count, wide), lse.reshape(count)
-    blocks = {"BM": _JOINED_ROWS, "BE": min(wide, _MOST_VALUES)}
-    kernels.join_rows(parts, sums, sinks, *goals, int(lse.shape[-1]), acc=accumulator(lse), **blocks)
-    for goal, found in zip((out, lse), goals, strict=True):
-        if arrays.start(goal, "out") != arrays.start(found, "out"):
-            goal[...] = found.reshape(goal.shape)
 
 
 PAGED = Step(

@@ -85,8 +85,12 @@ class PipelineProductsPass(ScheduledPass):
                     _try(roles, loop, warps, self.target.machine.rates, self.knobs)
 
 
+MACHINE = "ptx"
+"""Whose inline assembly runs."""
+
+
 def _try(roles: RolesOp, loop: scf.ForOp, warps: int, rates: Rates, knobs: Knobs) -> None:
-    schedule, reason = _chosen(Graph.of(loop, warps, rates), roles.consumer_registers.data, knobs.pipeline)
+    schedule, reason = _chosen(Graph.of(loop, warps, rates, MACHINE), roles.consumer_registers.data, knobs.pipeline)
     if schedule is not None:
         _shift_producer(roles, schedule)
         loop = shift(loop, schedule.stage, lambda now, before: _emit(schedule, now, before))
