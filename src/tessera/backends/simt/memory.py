@@ -174,6 +174,19 @@ def box_vector(op: Any, layout: LinearLayout, dtype: DType) -> tuple[int, int]:
     return unit, max(1, vector)
 
 
+def masked_alike(layout: LinearLayout, axis: int, vector: int, masks: Sequence[str] | None) -> int:
+    """Return how many neighbours move at once, at most a given number, that are masked by one value each time.
+
+    A mask of whole rows is one value for all that a thread has of a row.
+    """
+    while vector > 1 and masks is not None:
+        accesses = register_accesses(layout.sublayout([REGISTER]), axis, vector)
+        if all(len({masks[register] for register in access.registers}) == 1 for access in accesses):
+            break
+        vector //= 2
+    return vector
+
+
 @SIMT.register(LoadOp)
 def emit_load(emitter: SimtEmitter, op: LoadOp) -> None:
     """Load a box: vectors where memory and layout allow, each under its own predicate."""
@@ -189,9 +202,8 @@ def emit_load(emitter: SimtEmitter, op: LoadOp) -> None:
     axis, vector = box_vector(op, layout, dtype)
     box = BoxAddresses(emitter, op, layout, dtype)
     masks = emitter.units(op.mask) if op.mask is not None else None
-    if masks is not None:
-        vector = 1
-    shifted = op.seen is not None and vector * dtype.bytes == WIDEST and fill is None
+    vector = masked_alike(layout, axis, vector, masks)
+    shifted = op.seen is not None and masks is None and vector * dtype.bytes == WIDEST and fill is None
     if op.seen is not None and not shifted:
         vector = 1
     units: dict[int, str] = {}
@@ -270,7 +282,7 @@ def emit_store(emitter: SimtEmitter, op: StoreOp) -> None:
     layout = type_.linear
     axis, vector = box_vector(op, layout, dtype)
     masks = emitter.units(op.mask) if op.mask is not None else None
-    vector = 1 if masks is not None else vector
+    vector = masked_alike(layout, axis, vector, masks)
     box = BoxAddresses(emitter, op, layout, dtype)
     owner = emitter.owner_predicate(layout)
     units = emitter.units(op.value)

@@ -239,10 +239,18 @@ def _check_starts(call: Call) -> None:
             raise refused(f"a sequence of {name} has {lengths.max()} rows, not {most}", "bad-argument", help)
 
 
+def in_order_of(array: Any, width: Any) -> Any:
+    """Return an unset array like one `(B, H, S, D)`, with rows of another width, and heads inside places if those are."""
+    batch, heads, places, _ = array.shape
+    strides = array.stride() if arrays.is_torch(array) else arrays.view(array, "an array").strides
+    if not hasattr(array, "swapaxes") or strides[1] >= strides[2]:
+        return like(array, (batch, heads, places, width))
+    return like(array, (batch, places, heads, width)).swapaxes(1, 2)
+
+
 def _results(*arguments: Any) -> Arguments:
     call = Call(*arguments)
-    shape = tuple(call.q.shape)
-    return like(call.q, (*shape[:3], call.v.shape[3])), like(call.q, shape[:3], accumulator(call.q))
+    return in_order_of(call.q, call.v.shape[3]), like(call.q, call.q.shape[:3], accumulator(call.q))
 
 
 def _launch(results: Arguments, *arguments: Any) -> None:
@@ -298,9 +306,9 @@ def _gradient_results(*arguments: Any) -> Arguments:
     wanted, call = arguments[-1], Call(*arguments[2 : 2 + len(_FIELDS)])
     of_keys = wanted[1]
     return (
-        like(call.q, call.q.shape) if wanted[0] else missing(call.q),
-        like(call.k, call.k.shape) if of_keys else missing(call.q),
-        like(call.v, call.v.shape) if of_keys else missing(call.q),
+        in_order_of(call.q, call.q.shape[3]) if wanted[0] else missing(call.q),
+        in_order_of(call.k, call.k.shape[3]) if of_keys else missing(call.q),
+        in_order_of(call.v, call.v.shape[3]) if of_keys else missing(call.q),
         like(call.bias, call.bias.shape) if wanted[2] else missing(call.q),
         like(call.sinks, call.sinks.shape) if wanted[3] else missing(call.q),
     )
