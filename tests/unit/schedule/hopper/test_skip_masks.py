@@ -41,6 +41,22 @@ def by_value(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["N", "K", ts.bf16], c
         c[m : m + 64, n : n + 64] = acc
 
 
+def unless_whole(
+    a: ts.Tensor["M", "K", ts.bf16],
+    b: ts.Tensor["N", "K", ts.bf16],
+    kept: ts.Tensor["N", ts.i32],
+    whole: ts.i32,
+    c: ts.Tensor["M", "N", ts.f32],
+) -> None:
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        for k in ts.tile.range(0, K, 64):
+            p = ts.tile.mma(a[m : m + 64, k : k + 64], b[n : n + 64, k : k + 64].T)
+            keeps = kept[n + ts.tile.arange(64)] == kept[m + ts.tile.arange(64)][:, None]
+            acc = acc + ts.tile.where((k >= whole) | keeps, p, 0.0)
+        c[m : m + 64, n : n + 64] = acc
+
+
 def skipped(module: ModuleOp) -> list[scf.IfOp]:
     return [op for op in module.walk() if "tessera_schedule.skips_mask" in op.attributes]  # pyright: ignore
 
@@ -96,4 +112,18 @@ def test_a_mask_of_positions_means_the_same_at_the_ends_of_its_type(shift: int, 
     interpret(module, [a, b, np.int32(shift), np.int32(last), c])
     places = (np.arange(64, dtype=np.int64) + shift + 2**31) % 2**32 - 2**31  # integers wrap
     expected: Any = (a.astype(np.float64) @ b.astype(np.float64).T) * (places <= last)
+    np.testing.assert_allclose(c, expected, rtol=1e-5, atol=1e-3)
+
+
+def test_a_scalar_says_that_a_mask_hides_nothing() -> None:
+    module = scheduled(unless_whole, SIZES)
+    (branch,) = skipped(module)
+    inside = {op.name.rsplit(".", 1)[-1] for op in branch.false_region.walk()}
+    assert "gather" in inside or "load" in inside  # what only the mask needs is not read either
+    a, b, c = random(64, 128), random(65, 128)[:64], np.full((64, 64), np.nan, np.float32)
+    kept = np.arange(64, dtype=np.int32) // 10
+    interpret(module, [a, b, kept, np.int32(64), c])
+    wide = [one.astype(np.float64) for one in (a, b)]
+    products = [wide[0][:, part] @ wide[1][:, part].T for part in (slice(0, 64), slice(64, 128))]
+    expected = products[0] * (kept[:, None] == kept) + products[1]
     np.testing.assert_allclose(c, expected, rtol=1e-5, atol=1e-3)

@@ -188,6 +188,34 @@ def ragged(
         c[m : m + 64, n : n + 64] = acc
 
 
+def counted(
+    a: ts.Tensor["M", "K", ts.bf16],
+    b: ts.Tensor["K", "N", ts.bf16],
+    lengths: ts.Tensor["L", ts.i64],
+    c: ts.Tensor["M", "N", ts.f32],
+) -> None:
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        for k in ts.tile.range(0, lengths[0], 64):
+            acc = ts.tile.mma(a[m : m + 64, k : k + 64], b[k : k + 64, n : n + 64], acc)
+        c[m : m + 64, n : n + 64] = acc
+        lengths[1] = 1
+
+
+def listed(
+    a: ts.Tensor["M", "K", ts.bf16],
+    b: ts.Tensor["K", "N", ts.bf16],
+    blocks: ts.Tensor["L", ts.i32],
+    c: ts.Tensor["M", "N", ts.f32],
+) -> None:
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        for i in ts.tile.range(blocks[0]):
+            k = blocks[i + 1].to(ts.i64) * 64
+            acc = ts.tile.mma(a[m : m + 64, k : k + 64], b[k : k + 64, n : n + 64], acc)
+        c[m : m + 64, n : n + 64] = acc
+
+
 def with_scale(
     a: ts.Tensor["M", "K", ts.bf16],
     b: ts.Tensor["K", "N", ts.bf16],
@@ -249,6 +277,7 @@ def ops(module: ModuleOp, kind: type[OP]) -> list[OP]:
         pytest.param(products(ts.bf16, bk=16), 2, id="K of 16"),
         pytest.param(products(ts.fp8_e4m3, bk=64), 2, id="fp8 K of 64"),
         pytest.param(with_scale, 2, id="scalar loads"),
+        pytest.param(ragged, 2, id="ragged"),
     ],
 )
 def test_what_qualifies(kernel: Any, copies: int) -> None:
@@ -275,7 +304,7 @@ def test_what_qualifies(kernel: Any, copies: int) -> None:
         pytest.param(products(ts.bf16, 512, 64), "larger than a box of the copy engine", id="512 rows"),
         pytest.param(products(ts.bf16, 256, 256), "leave no registers", id="256x256"),
         pytest.param(in_place, "stored to by the same launch", id="in place"),
-        pytest.param(ragged, "not known before the roles part", id="ragged"),
+        pytest.param(counted, "not known before the roles part", id="lengths that are stored"),
     ],
 )
 def test_what_does_not_qualify_and_why(kernel: Any, reason: str) -> None:
@@ -403,3 +432,16 @@ def test_scalars_that_are_loaded_belong_to_the_consumers() -> None:
     scale = np.array([1.5, 0.25], np.float32)
     interpret(scheduled(with_scale, {"M": 64, "N": 72, "K": 136, "L": 2}), [a, b, scale, c])
     np.testing.assert_allclose(c, 3.25 * (a.astype(np.float64) @ b.astype(np.float64)), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("schedule", [specialized, scheduled])
+def test_places_from_memory_are_read_by_the_producer(schedule: Any) -> None:
+    module = schedule(listed, {"M": 72, "N": 64, "K": 320, "L": 6})
+    (split,) = ops(module, RolesOp)
+    assert len(ops(split.producer, LoadOp)) > 0
+    a, b, c = random(72, 320), random(320, 64), np.full((72, 64), np.nan, np.float32)
+    for blocks in ([4, 3, 0, 4, 2, 9], [0, 1, 1, 1, 1, 1]):
+        interpret(module, [a, b, np.array(blocks, np.int32), c])
+        taken = np.concatenate([np.arange(64 * i, 64 * i + 64) for i in blocks[1 : blocks[0] + 1]] or [[]]).astype(int)
+        expected = a[:, taken].astype(np.float64) @ b[taken].astype(np.float64)
+        np.testing.assert_allclose(c, expected, rtol=1e-5, atol=1e-3)
