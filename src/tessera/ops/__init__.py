@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tessera.ops.loss import mse
     from tessera.ops.ordering import sort, topk
     from tessera.ops.random import dropout
+    from tessera.ops.recurrent import linear_attention, ssd
     from tessera.ops.running import cummax, cummin, cumprod, cumsum
     from tessera.ops.sequence import conv1d, scan
     from tessera.ops.softmaxes import log_softmax, logsumexp, softmax
@@ -32,6 +33,7 @@ OPS = {
     "embedding": "lookup",
     "flash_attention": "attn",
     "histogram": "counting",
+    "linear_attention": "recurrent",
     "log_softmax": "softmaxes",
     "logsumexp": "softmaxes",
     "matmul": "linalg",
@@ -40,6 +42,7 @@ OPS = {
     "softmax": "softmaxes",
     "sort": "ordering",
     "specialize": "linalg",
+    "ssd": "recurrent",
     "topk": "ordering",
     "unique_consecutive": "counting",
 }
@@ -63,6 +66,7 @@ __all__ = [
     "flash_attention",
     "histogram",
     "linalg",
+    "linear_attention",
     "log_softmax",
     "logsumexp",
     "loss",
@@ -75,6 +79,7 @@ __all__ = [
     "softmax",
     "sort",
     "specialize",
+    "ssd",
     "topk",
     "unique_consecutive",
 ]
