@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tessera.ops.loss import mse
     from tessera.ops.ordering import sort, topk
     from tessera.ops.random import dropout
-    from tessera.ops.recurrent import linear_attention, ssd
+    from tessera.ops.recurrent import gated_delta_rule, linear_attention, ssd
     from tessera.ops.running import cummax, cummin, cumprod, cumsum
     from tessera.ops.sequence import conv1d, scan
     from tessera.ops.softmaxes import log_softmax, logsumexp, softmax
@@ -32,6 +32,7 @@ OPS = {
     "dropout": "random",
     "embedding": "lookup",
     "flash_attention": "attn",
+    "gated_delta_rule": "recurrent",
     "histogram": "counting",
     "linear_attention": "recurrent",
     "log_softmax": "softmaxes",
@@ -64,6 +65,7 @@ __all__ = [
     "embedding",
     "epilogue",
     "flash_attention",
+    "gated_delta_rule",
     "histogram",
     "linalg",
     "linear_attention",

@@ -95,6 +95,11 @@ def repeated(array: Any, heads: int) -> Any:
     return np.repeat(found, heads // found.shape[2], 2)
 
 
+def factor_of(q: Any, scale: float | None) -> float:
+    """Return what results of queries are multiplied by."""
+    return float(q.shape[3]) ** -0.5 if scale is None else float(scale)
+
+
 def first_state(state: Any, shape: Sequence[int]) -> Any:
     """Return the state before the first step in float64."""
     return np.zeros(tuple(shape)) if state is None else arrays.host(state)

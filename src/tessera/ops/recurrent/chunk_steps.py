@@ -57,7 +57,7 @@ class Chunks:
     def blocks(self) -> dict[str, int]:
         """Return the parts of states that programs have: all of them where threads do not share registers."""
         most = 64 if self.target.simt else 128
-        return {"BN": min(most, _padded(self.key)), "BP": min(most, _padded(self.value))}
+        return {"BN": min(most, padded(self.key)), "BP": min(most, padded(self.value))}
 
     def of_keys(self) -> int:
         """Return the elements of queries and keys whose gradients a program has: as many as registers hold."""
@@ -77,7 +77,8 @@ class Chunks:
         return steps
 
 
-def _padded(size: int) -> int:
+def padded(size: int) -> int:
+    """Return a size rounded up to what matrix units take."""
     return -(-size // _SMALLEST) * _SMALLEST
 
 

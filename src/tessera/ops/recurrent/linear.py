@@ -17,6 +17,7 @@ from tessera.ops.recurrent.calls import (
     check_rank,
     check_state,
     converted,
+    factor_of,
     first_state,
     in_f32,
     recurrence,
@@ -71,7 +72,7 @@ class LinearAttention:
 
         Source: Yang et al., Gated linear attention transformers with hardware-efficient training, 2024.
         """
-        out, last = FORWARD(*_arguments(q, k, v, g, initial_state), _factor(q, scale))
+        out, last = FORWARD(*_arguments(q, k, v, g, initial_state), factor_of(q, scale))
         return (out, last) if return_state else out
 
     def backward(
@@ -105,7 +106,7 @@ class LinearAttention:
         rows.same_shape(grad, "grad", v.shape)
         rows.same_dtype(grad, "grad", v, "v")
         check_state(grad_state, last_states(q, v, None).shape)
-        of_q, of_k, of_v, of_g, _, _, of_state = BACKWARD.fresh(grad, grad_state, *given, _factor(q, scale))
+        of_q, of_k, of_v, of_g, _, _, of_state = BACKWARD.fresh(grad, grad_state, *given, factor_of(q, scale))
         found = {"q": of_q, "k": of_k, "v": of_v, "g": converted(of_g, arrays.dtype_of(g))}
         return found if initial_state is None else {**found, "initial_state": of_state}
 
@@ -125,7 +126,7 @@ class LinearAttention:
         batch, _, heads, size = values.shape
         queries, keys = repeated(q, heads), repeated(k, heads)
         state = first_state(initial_state, (batch, heads, keys.shape[3], size))
-        found = recurrence(queries, keys, values, rates, np.ones_like(rates), state, _factor(q, scale))
+        found = recurrence(queries, keys, values, rates, np.ones_like(rates), state, factor_of(q, scale))
         return found if return_state else found[0]
 
     def explain(self) -> Any:
@@ -187,10 +188,6 @@ def _arguments(q: Any, k: Any, v: Any, g: Any, state: Any) -> tuple[Any, ...]:
     rows.same_shape(g, "g", (batch, places, heads))
     check_state(state, (batch, heads, arrays.shape_of(q, "q")[3], size))
     return q, k, v, in_f32(g, "g"), None, None, state
-
-
-def _factor(q: Any, scale: float | None) -> float:
-    return float(q.shape[3]) ** -0.5 if scale is None else float(scale)
 
 
 linear_attention = LinearAttention()
