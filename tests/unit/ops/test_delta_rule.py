@@ -1,4 +1,4 @@
-"""The gated delta rule against the recurrence in float64, and what GPUs would compute, emulated."""
+"""The gated delta rule and its gradients against the recurrence in float64, and what GPUs would compute, emulated."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import pytest
 
 import tessera as ts
 from tessera import ops as op
-from tessera.ops.recurrent import chunk_kernels, delta_kernels
+from tessera.ops.recurrent import chunk_kernels
+from tessera.ops.recurrent import delta_kernels as kernels
 from tessera.ops.recurrent.delta_steps import DeltaChunks
 from tessera.target.registry import target_named
 from tests.unit.ops import library as lib
@@ -27,10 +28,11 @@ def operands(rng, shape=(2, 150, 4, 2, 24, 20), dtype=ts.f32, shift=-2.0):
     return *made, decays, strengths, lib.normal(rng, b, h, d, e)
 
 
-def by_torch(q, k, v, g, beta, state):
-    """Return result and last state in float64, by matrices that act on states."""
+def by_torch(q, k, v, g, beta, state, grad=None, grad_state=None):
+    """Return result and last state in float64, by matrices that act on states, and gradients."""
     torch = pytest.importorskip("torch")
-    q, k, v, g, beta, state = (torch.from_numpy(one.astype(np.float64)) for one in (q, k, v, g, beta, state))
+    given = [torch.from_numpy(one.astype(np.float64)).requires_grad_() for one in (q, k, v, g, beta, state)]
+    q, k, v, g, beta, state = given
     q, k = (one.repeat_interleave(v.shape[2] // q.shape[2], 2) for one in (q, k))
     found = []
     for t in range(v.shape[1]):
@@ -39,29 +41,68 @@ def by_torch(q, k, v, g, beta, state):
         turn = torch.eye(key.shape[2], dtype=torch.float64) - strength * key @ key.transpose(2, 3)
         state = torch.exp(g[:, t])[..., None, None] * turn @ state + strength * key @ v[:, t, :, None, :]
         found.append(q.shape[3] ** -0.5 * (q[:, t, :, None, :] @ state)[:, :, 0])
-    return torch.stack(found, 1).numpy(), state.numpy()
+    out = torch.stack(found, 1)
+    slopes = [np.ones(out.shape) if grad is None else grad, np.zeros(state.shape) if grad_state is None else grad_state]
+    sums = [
+        (one * torch.from_numpy(slope.astype(np.float64))).sum()
+        for one, slope in zip((out, state), slopes, strict=True)
+    ]
+    made = torch.autograd.grad(sum(sums), given)
+    return out.detach().numpy(), state.detach().numpy(), [one.numpy() for one in made]
 
 
 @pytest.mark.parametrize("shape", [(2, 150, 4, 2, 24, 20), (1, 1, 3, 3, 5, 3), (1, 129, 1, 1, 130, 70)], ids=str)
-def test_results(shape):
-    *given, state = operands(np.random.default_rng(0), shape)
-    out, last = by_torch(*given, state)
-    found, end = rule(*given, initial_state=state, return_state=True)
+def test_results_and_gradients(shape):
+    rng = np.random.default_rng(0)
+    given = operands(rng, shape)
+    given[4][:, :3] = 0.0
+    grad, ahead = lib.normal(rng, *given[2].shape), lib.normal(rng, *given[5].shape)
+    out, last, slopes = by_torch(*given, grad, ahead)
+    options = {"initial_state": given[5]}
+    found, end = rule(*given[:5], **options, return_state=True)
     lib.close(found, out, ts.f32, 16)
     lib.close(end, last, ts.f32, 16)
-    exact = rule.reference(*given, initial_state=state, return_state=True)
+    exact = rule.reference(*given[:5], **options, return_state=True)
     assert all(np.allclose(one, want) for one, want in zip(exact, (out, last), strict=True))
+    made = rule.backward(grad, *given[:5], **options, grad_state=ahead)
+    assert list(made) == ["q", "k", "v", "g", "beta", "initial_state"]
+    for one, want in zip(made.values(), slopes, strict=True):
+        lib.close(one, want, ts.f32, 64)
+
+
+def test_training_with_pytorch():
+    torch = pytest.importorskip("torch")
+    given = operands(np.random.default_rng(6))
+    ours = [torch.from_numpy(one).requires_grad_() for one in given]
+    _, _, slopes = by_torch(*given)
+    rule(*ours[:5], initial_state=ours[5]).sum().backward()
+    for one, want in zip(ours, slopes, strict=True):
+        lib.close(one.grad, want, ts.f32, 64)
+
+
+@pytest.mark.slow
+def test_operators_of_pytorch_are_sound():
+    torch = pytest.importorskip("torch")
+    import tessera.torch  # noqa: F401
+
+    ours = [torch.from_numpy(one).requires_grad_() for one in operands(np.random.default_rng(7), (1, 40, 2, 1, 16, 8))]
+    torch.library.opcheck(torch.ops.tessera.gated_delta_rule.default, (*ours, 0.25))
 
 
 @pytest.mark.parametrize(("library", "dtype"), [("numpy", ts.bf16), ("torch", ts.f16)], ids=str)
 def test_narrow_dtypes(library, dtype):
     *given, state = operands(np.random.default_rng(1), dtype=dtype)
     given[3:] = [one.astype(dtype.numpy()) for one in given[3:]]
-    out, last = by_torch(*given, state)
+    grad = lib.normal(np.random.default_rng(8), *given[2].shape, dtype=dtype)
+    out, last, slopes = by_torch(*given, state, grad)
     ours = [lib.of_library(library, one) for one in (*given, state)]
     found, end = rule(*ours[:5], initial_state=ours[5], return_state=True)
     lib.close(found, out, dtype, 8)
     lib.close(end, last, dtype, 8)
+    made = rule.backward(lib.of_library(library, grad), *ours[:5], initial_state=ours[5])
+    for one, given_as, want in zip(made.values(), ours, slopes, strict=True):
+        assert one.dtype == given_as.dtype
+        lib.close(one, want, dtype, 16)
 
 
 @pytest.mark.parametrize("shift", [-20.0, 4.0])
@@ -90,25 +131,39 @@ def test_empty_arrays(shape):
     found, end = rule(*given, initial_state=state, return_state=True)
     assert found.shape == given[2].shape
     assert np.array_equal(end, state)
+    made = rule.backward(given[2], *given, initial_state=state, grad_state=state)
+    assert np.array_equal(made.pop("initial_state"), state)
+    assert not any(one.any() for one in made.values())
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 def test_what_gpus_would_compute(target):
-    shape = (1, 150, 2, 1, 32, 32)
-    q, k, v, g, beta, state = operands(np.random.default_rng(5), shape, ts.f16)
-    out, last = by_torch(q, k, v, g, beta, state)
-    sizes = dict(zip("BLHGNP", shape, strict=True))
-    keys, values, written, found = (np.full(v.shape, np.nan, np.float16) for _ in range(4))
-    before, end = np.full((1, 3, 2, 32, 32), np.nan, np.float16), np.full(last.shape, np.nan, np.float32)
-    options = {"T": ts.f16, "Q": 64}
-    arrays = [k, v, g, beta, keys, values]
-    emulated(delta_kernels.factors, target, arrays, sizes, (), is_narrow=True, **options)
+    shape = (1, 100, 2, 1, 32, 32)
+    rng = np.random.default_rng(5)
+    q, k, v, g, beta, state = operands(rng, shape, ts.f16)
+    grad = lib.normal(rng, *v.shape, dtype=ts.f16)
+    out, last, slopes = by_torch(q, k, v, g, beta, state, grad)
+    sizes, scale = dict(zip("BLHGNP", shape, strict=True)), (32**-0.5,)
+    keys, values, written, found, of_written, solved = (np.full(v.shape, np.nan, np.float16) for _ in range(6))
+    before, after = (np.full((1, 4, 2, 32, 32), np.nan, np.float16) for _ in range(2))
+    end, start = (np.full(last.shape, np.nan, np.float32) for _ in range(2))
+    options = {"T": ts.f16, "Q": 32}
+    emulated(kernels.factors, target, [k, v, g, beta, keys, values], sizes, (), is_narrow=True, **options)
     arrays = [k, g, keys, values, state, before, written, end]
-    emulated(delta_kernels.states, target, arrays, sizes, (), **options, BP=32)
+    emulated(kernels.states, target, arrays, sizes, (), **options, BP=32)
     lib.close(end, last, ts.f16, 8)
     arrays = [q, k, written, g, before, found]
-    emulated(chunk_kernels.outputs, target, arrays, sizes, (32**-0.5,), factor=None, skip=None, **options, BP=32)
+    emulated(chunk_kernels.outputs, target, arrays, sizes, scale, factor=None, skip=None, **options, BP=32)
     lib.close(found, out, ts.f16, 8)
+    arrays = [grad, q, k, g, keys, after, of_written, start]
+    emulated(kernels.state_gradients, target, arrays, sizes, scale, last=None, **options, BP=32)
+    made = [np.full(one.shape, np.nan, one.dtype) for one in (q, k, v, g, beta)]
+    arrays = [grad, q, k, v, g, beta, written, of_written, before, after, solved, *made[2:]]
+    emulated(kernels.value_gradients, target, arrays, sizes, scale, is_narrow=True, **options, BN=32)
+    arrays = [grad, q, k, g, beta, written, solved, before, after, *made[:2]]
+    emulated(kernels.key_gradients, target, arrays, sizes, scale, **options, BN=32)
+    for one, want in zip((*made, start), slopes, strict=True):
+        lib.close(one, want, ts.f16, 16)
 
 
 X, G = np.zeros((1, 3, 2, 8), np.float32), np.zeros((1, 3, 2), np.float32)
@@ -131,15 +186,6 @@ def test_mistakes(mistake):
         WRONG[mistake]()
     assert caught.value.code == mistake.split(" ")[0]
     assert "test_delta_rule.py" in str(caught.value)
-
-
-def test_gradients_that_are_not_there():
-    torch = pytest.importorskip("torch")
-    x, g = torch.zeros(1, 3, 2, 8, requires_grad=True), torch.zeros(1, 3, 2)
-    with pytest.raises(ts.errors.CallError, match="no-gradient"):
-        rule(x, x, x, g, g)
-    with torch.no_grad():
-        assert not rule(x, x, x, g, g).any()
 
 
 @pytest.mark.parametrize(("part", "target"), [("factors", "sm_90a"), ("states", "sm_90a"), ("outputs", "sm_80")])

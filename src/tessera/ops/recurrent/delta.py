@@ -17,14 +17,15 @@ from tessera.ops.recurrent.calls import (
     check_operands,
     check_rank,
     check_state,
+    converted,
     factor_of,
     first_state,
     in_f32,
     repeated,
 )
-from tessera.ops.recurrent.delta_steps import FORWARD, DeltaChunks
-from tessera.ops.refusals import checked, checked_methods, refused
-from tessera.ops.steps import needs_gradient
+from tessera.ops.recurrent.chunk_steps import last_states
+from tessera.ops.recurrent.delta_steps import BACKWARD, FORWARD, DeltaChunks
+from tessera.ops.refusals import checked, checked_methods
 from tessera.target.artifact import Artifact
 
 
@@ -63,11 +64,11 @@ class GatedDeltaRule:
             return_state: whether the last state is returned too.
 
         Returns:
-            `(B, L, H, E)` of the dtype of `q`; with `return_state` also `(B, H, D, E)` in f32.
+            `(B, L, H, E)` of the dtype of `q`; with `return_state` also `(B, H, D, E)` in f32. PyTorch tensors that
+            need gradients have them.
 
         Raises:
-            CallError: `not-an-array`, `wrong-rank`, `wrong-shape`, `wrong-dtype`, `bad-argument`, or `no-gradient` for
-                tensors that need gradients.
+            CallError: `not-an-array`, `wrong-rank`, `wrong-shape`, `wrong-dtype` or `bad-argument`.
 
         Numerics:
             Decays, states, sums and the inverses of chunks are computed in f32, products of these inverses with
@@ -78,6 +79,46 @@ class GatedDeltaRule:
         """
         out, last = FORWARD(*_arguments(q, k, v, g, beta, initial_state), factor_of(q, scale))
         return (out, last) if return_state else out
+
+    def backward(
+        self,
+        grad: Any,
+        q: Any,
+        k: Any,
+        v: Any,
+        g: Any,
+        beta: Any,
+        *,
+        scale: float | None = None,
+        initial_state: Any = None,
+        grad_state: Any = None,
+    ) -> dict[str, Any]:
+        """Return the gradients of a call by the names of its arrays, of their dtypes.
+
+        Args:
+            grad: gradient of the result.
+            q: as in the call, like those that follow.
+            k: as in the call.
+            v: as in the call.
+            g: as in the call.
+            beta: as in the call.
+            scale: as in the call.
+            initial_state: as in the call.
+            grad_state: gradient of the last state; None where nothing depends on it.
+
+        Raises:
+            CallError: as for the call.
+        """
+        given = _arguments(q, k, v, g, beta, initial_state)
+        rows.same_shape(grad, "grad", v.shape)
+        rows.same_dtype(grad, "grad", v, "v")
+        check_state(grad_state, last_states(q, v, None).shape)
+        *found, of_state = BACKWARD.fresh(grad, grad_state, *given, factor_of(q, scale))
+        arguments = {"q": q, "k": k, "v": v, "g": g, "beta": beta}
+        made = {
+            name: converted(one, arrays.dtype_of(arguments[name])) for name, one in zip(arguments, found, strict=True)
+        }
+        return made if initial_state is None else {**made, "initial_state": of_state}
 
     def reference(
         self,
@@ -164,8 +205,6 @@ def _arguments(q: Any, k: Any, v: Any, g: Any, beta: Any, state: Any) -> tuple[A
     Raises:
         CallError: as for the call.
     """
-    if needs_gradient((q, k, v, g, beta, state)):
-        raise refused("the gated delta rule has no gradients", "no-gradient", "call it under torch.no_grad()")
     check_operands(q, k, v, ("q", "k", "v"))
     batch, places, heads, size = arrays.shape_of(v, "v")
     for name, one in (("g", g), ("beta", beta)):

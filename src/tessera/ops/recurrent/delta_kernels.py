@@ -1,7 +1,7 @@
 """Kernels of recurrences by the delta rule, computed a chunk of steps at a time.
 
 For one head: `S[t] = exp(g[t])·S[t-1] + k[t]⊗u[t]`, where `u[t] = beta[t]·(v[t] - exp(g[t])·k[t]·S[t-1])` replaces
-what the state holds for a key. In a chunk, u solves a triangular system whose matrix does not depend on the state, so it
+what the state holds for a key. In a chunk, u solves a triangular system whose matrix does not depend on the state and
 is inverted for all chunks at once: `u = scaled values - scaled keys · state before the chunk`.
 """
 
@@ -11,8 +11,8 @@ import math
 from typing import Any
 
 import tessera as ts
-from tessera.ops.annotations import Constant
-from tessera.ops.recurrent.chunk_kernels import between, first_state, until_end
+from tessera.ops.annotations import F64, Constant
+from tessera.ops.recurrent.chunk_kernels import between, first_state, times, until_end
 
 T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32)
 B, L, C, H, G, N, P = ts.dims("B L C H G N P")
@@ -25,22 +25,29 @@ def product(a: Any, b: Any, is_narrow: Any) -> Any:
 
 
 @ts.function
-def inverse(below: Any, is_narrow: Any) -> Any:
+def inverse(lower: Any, is_narrow: Any) -> Any:
     """Return the inverse of the unit triangular matrix with these elements below its diagonal.
 
     Inverses of blocks along the diagonal are merged in pairs: that of `[[a, 0], [c, b]]` has `-b⁻¹·c·a⁻¹` in its
     corner.
     """
-    size = below.shape[0]
+    size = lower.shape[0]
     rows, columns = ts.tile.arange(size)[:, None], ts.tile.arange(size)[None, :]
-    found = ts.tile.where(rows == columns, 1.0, ts.tile.where(rows // 2 == columns // 2, -below, 0.0))
+    found = ts.tile.where(rows == columns, 1.0, ts.tile.where(rows // 2 == columns // 2, -lower, 0.0))
     # Not unrolled: every product would have shared memory of its own.
     for step in ts.tile.range(1, math.ceil(math.log2(size))):
         level = step.to(ts.i32)
         is_corner = (rows >> level != columns >> level) & (rows >> (level + 1) == columns >> (level + 1))
-        corners = ts.tile.where(is_corner, below, 0.0)
+        corners = ts.tile.where(is_corner, lower, 0.0)
         found = found - product(product(found, corners, is_narrow), found, is_narrow)
     return found
+
+
+@ts.function
+def below(products: Any, sums: Any) -> Any:
+    """Return products `(t, s)` of a chunk's steps, times what is left between them, where s is before t; else 0."""
+    places = ts.tile.arange(products.shape[0])
+    return ts.tile.where(places[:, None] > places[None, :], products * between(sums), 0.0)
 
 
 @ts.kernel
@@ -60,10 +67,9 @@ def factors(
         rows = k[b, start : start + Q, h // (H // G), :]
         strength = beta[b, start : start + Q, h]
         sums = ts.tile.cumsum(g[b, start : start + Q, h])
-        places = ts.tile.arange(Q)
-        below = ts.tile.mma(rows, rows.T) * between(sums) * strength[:, None]
-        below = ts.tile.where(places[:, None] > places[None, :], below, 0.0)
-        solved = (inverse(below, is_narrow) * strength[None, :]).to(k.dtype)
+        solved = (
+            inverse(below(ts.tile.mma(rows, rows.T), sums) * strength[:, None], is_narrow) * strength[None, :]
+        ).to(k.dtype)
         values[b, start : start + Q, h, :] = ts.tile.mma(solved, v[b, start : start + Q, h, :])
         faded = (solved.to(ts.f32) * ts.tile.exp(sums)[None, :]).to(k.dtype)
         keys[b, start : start + Q, h, :] = ts.tile.mma(faded, rows)
@@ -98,3 +104,158 @@ def states(
             left = ts.tile.exp(ts.tile.sum(rate))
             state = ts.tile.mma(k[b, start : start + Q, group, :].T, added, state * left)
         last[b, h, :, p : p + BP] = state
+
+
+@ts.kernel
+def state_gradients(
+    grad: ts.Tensor[B, L, H, P, T],
+    q: ts.Tensor[B, L, G, N, T],
+    k: ts.Tensor[B, L, G, N, T],
+    g: ts.Tensor[B, L, H, ts.f32],
+    keys: ts.Tensor[B, L, H, N, T],
+    last: ts.Tensor[B, H, N, P, ts.f32] | None,
+    after: ts.Tensor[B, C, H, N, P, T],
+    of_written: ts.Tensor[B, L, H, P, T],
+    of_initial: ts.Tensor[B, H, N, P, ts.f32],
+    scale: F64,
+    Q: Constant,
+    BP: Constant,
+):
+    """Gradients of states after chunks, from the last one on, and of what steps write to them."""
+    for b, h, p in ts.tile.grid((B, 1), (H, 1), (P, BP)):
+        group = h // (H // G)
+        state = first_state(last, b, h, 0, p, False, N, BP)
+        for step in ts.tile.range(C):
+            c = C - 1 - step
+            start = c * Q
+            held = state.to(k.dtype)
+            after[b, c, h, :, p : p + BP] = held
+            rate = g[b, start : start + Q, h]
+            sums = ts.tile.cumsum(rate)
+            rows = k[b, start : start + Q, group, :]
+            queries = q[b, start : start + Q, group, :]
+            slopes = grad[b, start : start + Q, h, p : p + BP]
+            scores = ts.tile.mma(rows, queries.T) * between(sums).T * scale.to(ts.f32)
+            found = ts.tile.mma(rows, held) * until_end(rate)[:, None]
+            found = ts.tile.mma(scores.to(k.dtype), slopes, found).to(k.dtype)
+            of_written[b, start : start + Q, h, p : p + BP] = found
+            faded = times(slopes, ts.tile.exp(sums) * scale.to(ts.f32))
+            state = ts.tile.mma(queries.T, faded, state * ts.tile.exp(ts.tile.sum(rate)))
+            state = state - ts.tile.mma(keys[b, start : start + Q, h, :].T, found)
+        of_initial[b, h, :, p : p + BP] = state
+
+
+@ts.kernel
+def value_gradients(
+    grad: ts.Tensor[B, L, H, P, T],
+    q: ts.Tensor[B, L, G, N, T],
+    k: ts.Tensor[B, L, G, N, T],
+    v: ts.Tensor[B, L, H, P, T],
+    g: ts.Tensor[B, L, H, ts.f32],
+    beta: ts.Tensor[B, L, H, ts.f32],
+    written: ts.Tensor[B, L, H, P, T],
+    of_written: ts.Tensor[B, L, H, P, T],
+    before: ts.Tensor[B, C, H, N, P, T],
+    after: ts.Tensor[B, C, H, N, P, T],
+    solved: ts.Tensor[B, L, H, P, T],
+    of_v: ts.Tensor[B, L, H, P, T],
+    of_g: ts.Tensor[B, L, H, ts.f32],
+    of_beta: ts.Tensor[B, L, H, ts.f32],
+    scale: F64,
+    is_narrow: Constant,
+    Q: Constant,
+    BN: Constant,
+):
+    """Gradients of values, decays and strengths, and of the right sides of the systems of chunks, `solved`."""
+    for b, c, h in ts.tile.grid((B, 1), (C, 1), (H, 1)):
+        group = h // (H // G)
+        start = c * Q
+        rate = g[b, start : start + Q, h]
+        strength = beta[b, start : start + Q, h]
+        sums = ts.tile.cumsum(rate)
+        likeness = ts.tile.zeros((Q, Q), ts.f32)
+        scores = ts.tile.zeros((Q, Q), ts.f32)
+        held = ts.tile.zeros((Q, P), ts.f32)
+        found = ts.tile.zeros((Q, P), ts.f32)
+        ahead = ts.tile.zeros((Q, P), ts.f32)
+        common = ts.tile.zeros((P,), ts.f32)
+        for n in ts.tile.range(0, N, BN):
+            rows = k[b, start : start + Q, group, n : n + BN]
+            queries = q[b, start : start + Q, group, n : n + BN]
+            state = before[b, c, h, n : n + BN, :]
+            later = after[b, c, h, n : n + BN, :]
+            likeness = ts.tile.mma(rows, rows.T, likeness)
+            scores = ts.tile.mma(queries, rows.T, scores)
+            held = ts.tile.mma(rows, state, held)
+            found = ts.tile.mma(queries, state, found)
+            ahead = ts.tile.mma(rows, later, ahead)
+            common = common + ts.tile.sum(state.to(ts.f32) * later.to(ts.f32), 0)
+
+        new = written[b, start : start + Q, h, :]
+        grads = grad[b, start : start + Q, h, :]
+        faded = ts.tile.exp(sums)
+        read = ts.tile.sum(grads.to(ts.f32) * found, 1) * faded * scale.to(ts.f32)
+        passed = ts.tile.sum(ahead * new.to(ts.f32), 1) * until_end(rate)
+        through = ts.tile.exp(ts.tile.sum(rate)) * ts.tile.sum(common)
+
+        unscaled = below(likeness, sums)
+        turned = inverse(unscaled * strength[:, None], is_narrow).T.to(k.dtype)
+        slopes = ts.tile.mma(turned, of_written[b, start : start + Q, h, :])
+        solved[b, start : start + Q, h, :] = slopes
+        of_v[b, start : start + Q, h, :] = slopes * strength[:, None]
+        held = held * faded[:, None]
+        lower = -ts.tile.mma(slopes.to(k.dtype), new.T) * unscaled
+        asked = ts.tile.sum(slopes * (v[b, start : start + Q, h, :].to(ts.f32) - held), 1)
+        of_beta[b, start : start + Q, h] = asked + ts.tile.sum(lower, 1)
+
+        shares = scores * between(sums) * scale.to(ts.f32) * ts.tile.mma(grads, new.T) + lower * strength[:, None]
+        taken = ts.tile.sum(shares, 1) - ts.tile.sum(shares, 0) + read - ts.tile.sum(slopes * held, 1) * strength
+        of_rate = ts.tile.cumsum(taken, reverse=True) + (ts.tile.cumsum(passed) - passed) + through
+        of_g[b, start : start + Q, h] = of_rate
+
+
+@ts.kernel
+def key_gradients(
+    grad: ts.Tensor[B, L, H, P, T],
+    q: ts.Tensor[B, L, G, N, T],
+    k: ts.Tensor[B, L, G, N, T],
+    g: ts.Tensor[B, L, H, ts.f32],
+    beta: ts.Tensor[B, L, H, ts.f32],
+    written: ts.Tensor[B, L, H, P, T],
+    solved: ts.Tensor[B, L, H, P, T],
+    before: ts.Tensor[B, C, H, N, P, T],
+    after: ts.Tensor[B, C, H, N, P, T],
+    of_q: ts.Tensor[B, L, G, N, T],
+    of_k: ts.Tensor[B, L, G, N, T],
+    scale: F64,
+    Q: Constant,
+    BN: Constant,
+):
+    """Gradients of queries and keys: heads that share them after each other, in one order."""
+    for b, c, group, n in ts.tile.grid((B, 1), (C, 1), (G, 1), (N, BN)):
+        start = c * Q
+        queries = q[b, start : start + Q, group, n : n + BN]
+        keys = k[b, start : start + Q, group, n : n + BN]
+        total_q = ts.tile.zeros((Q, BN), ts.f32)
+        total_k = ts.tile.zeros((Q, BN), ts.f32)
+        for each in ts.tile.range(H // G):
+            h = group * (H // G) + each
+            rate = g[b, start : start + Q, h]
+            strength = beta[b, start : start + Q, h]
+            sums = ts.tile.cumsum(rate)
+            new = written[b, start : start + Q, h, :]
+            slopes = solved[b, start : start + Q, h, :]
+            grads = grad[b, start : start + Q, h, :]
+            state = before[b, c, h, n : n + BN, :]
+            shares = (ts.tile.mma(grads, new.T) * between(sums) * scale.to(ts.f32)).to(k.dtype)
+            total_q = ts.tile.mma(shares, keys, total_q)
+            total_k = ts.tile.mma(shares.T, queries, total_k)
+            lower = (below(-ts.tile.mma(slopes, new.T), sums) * strength[:, None]).to(k.dtype)
+            total_k = ts.tile.mma(lower, keys, total_k)
+            total_k = ts.tile.mma(lower.T, keys, total_k)
+            faded = ts.tile.exp(sums)
+            total_q = ts.tile.mma(times(grads, faded * scale.to(ts.f32)), state.T, total_q)
+            total_k = ts.tile.mma(times(slopes, -faded * strength), state.T, total_k)
+            total_k = ts.tile.mma(times(new, until_end(rate)), after[b, c, h, n : n + BN, :].T, total_k)
+        of_q[b, start : start + Q, group, n : n + BN] = total_q
+        of_k[b, start : start + Q, group, n : n + BN] = total_k
