@@ -12,7 +12,7 @@ from typing import Any
 
 import tessera as ts
 from tessera.ops.annotations import F64, Constant
-from tessera.ops.recurrent.chunk_kernels import between, first_state, times, until_end
+from tessera.ops.recurrent.chunk_kernels import between, first_state, inner, times, until_end
 
 T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32)
 B, L, C, H, G, N, P = ts.dims("B L C H G N P")
@@ -164,7 +164,7 @@ def value_gradients(
     scale: F64,
     is_narrow: Constant,
     Q: Constant,
-    BN: Constant,
+    BP: Constant,
 ):
     """Gradients of values, decays and strengths, and of the right sides of the systems of chunks, `solved`."""
     for b, c, h in ts.tile.grid((B, 1), (C, 1), (H, 1)):
@@ -173,43 +173,41 @@ def value_gradients(
         rate = g[b, start : start + Q, h]
         strength = beta[b, start : start + Q, h]
         sums = ts.tile.cumsum(rate)
-        likeness = ts.tile.zeros((Q, Q), ts.f32)
-        scores = ts.tile.zeros((Q, Q), ts.f32)
-        held = ts.tile.zeros((Q, P), ts.f32)
-        found = ts.tile.zeros((Q, P), ts.f32)
-        ahead = ts.tile.zeros((Q, P), ts.f32)
-        common = ts.tile.zeros((P,), ts.f32)
-        for n in ts.tile.range(0, N, BN):
-            rows = k[b, start : start + Q, group, n : n + BN]
-            queries = q[b, start : start + Q, group, n : n + BN]
-            state = before[b, c, h, n : n + BN, :]
-            later = after[b, c, h, n : n + BN, :]
-            likeness = ts.tile.mma(rows, rows.T, likeness)
-            scores = ts.tile.mma(queries, rows.T, scores)
-            held = ts.tile.mma(rows, state, held)
-            found = ts.tile.mma(queries, state, found)
-            ahead = ts.tile.mma(rows, later, ahead)
-            common = common + ts.tile.sum(state.to(ts.f32) * later.to(ts.f32), 0)
-
-        new = written[b, start : start + Q, h, :]
-        grads = grad[b, start : start + Q, h, :]
-        faded = ts.tile.exp(sums)
-        read = ts.tile.sum(grads.to(ts.f32) * found, 1) * faded * scale.to(ts.f32)
-        passed = ts.tile.sum(ahead * new.to(ts.f32), 1) * until_end(rate)
-        through = ts.tile.exp(ts.tile.sum(rate)) * ts.tile.sum(common)
-
-        unscaled = below(likeness, sums)
+        through = ts.tile.exp(ts.tile.sum(rate)) * inner(after, before, b, c, h, N)
+        rows = k[b, start : start + Q, group, :]
+        queries = q[b, start : start + Q, group, :]
+        unscaled = below(ts.tile.mma(rows, rows.T), sums)
         turned = inverse(unscaled * strength[:, None], is_narrow).T.to(k.dtype)
-        slopes = ts.tile.mma(turned, of_written[b, start : start + Q, h, :])
-        solved[b, start : start + Q, h, :] = slopes
-        of_v[b, start : start + Q, h, :] = slopes * strength[:, None]
-        held = held * faded[:, None]
-        lower = -ts.tile.mma(slopes.to(k.dtype), new.T) * unscaled
-        asked = ts.tile.sum(slopes * (v[b, start : start + Q, h, :].to(ts.f32) - held), 1)
-        of_beta[b, start : start + Q, h] = asked + ts.tile.sum(lower, 1)
+        lower = ts.tile.zeros((Q, Q), ts.f32)
+        shares = ts.tile.zeros((Q, Q), ts.f32)
+        asked = ts.tile.zeros((Q,), ts.f32)
+        replaced = ts.tile.zeros((Q,), ts.f32)
+        read = ts.tile.zeros((Q,), ts.f32)
+        passed = ts.tile.zeros((Q,), ts.f32)
+        for p in ts.tile.range(0, P, BP):
+            slopes = ts.tile.mma(turned, of_written[b, start : start + Q, h, p : p + BP])
+            solved[b, start : start + Q, h, p : p + BP] = slopes
+            of_v[b, start : start + Q, h, p : p + BP] = slopes * strength[:, None]
+            new = written[b, start : start + Q, h, p : p + BP]
+            grads = grad[b, start : start + Q, h, p : p + BP]
+            lower = ts.tile.mma(slopes.to(k.dtype), new.T, lower)
+            shares = ts.tile.mma(grads, new.T, shares)
+            state = before[b, c, h, :, p : p + BP]
+            replaced = replaced + ts.tile.sum(slopes * ts.tile.mma(rows, state), 1)
+            asked = asked + ts.tile.sum(slopes * v[b, start : start + Q, h, p : p + BP].to(ts.f32), 1)
+            read = read + ts.tile.sum(grads.to(ts.f32) * ts.tile.mma(queries, state), 1)
+            passed = passed + ts.tile.sum(new.to(ts.f32) * ts.tile.mma(rows, after[b, c, h, :, p : p + BP]), 1)
 
-        shares = scores * between(sums) * scale.to(ts.f32) * ts.tile.mma(grads, new.T) + lower * strength[:, None]
-        taken = ts.tile.sum(shares, 1) - ts.tile.sum(shares, 0) + read - ts.tile.sum(slopes * held, 1) * strength
+        faded = ts.tile.exp(sums)
+        replaced = replaced * faded
+        lower = -lower * unscaled
+        of_beta[b, start : start + Q, h] = asked - replaced + ts.tile.sum(lower, 1)
+
+        scores = ts.tile.mma(queries, rows.T) * between(sums)
+        shares = shares * scores * scale.to(ts.f32) + lower * strength[:, None]
+        taken = ts.tile.sum(shares, 1) - ts.tile.sum(shares, 0)
+        taken = taken + read * faded * scale.to(ts.f32) - replaced * strength
+        passed = passed * until_end(rate)
         of_rate = ts.tile.cumsum(taken, reverse=True) + (ts.tile.cumsum(passed) - passed) + through
         of_g[b, start : start + Q, h] = of_rate
 
@@ -230,6 +228,7 @@ def key_gradients(
     scale: F64,
     Q: Constant,
     BN: Constant,
+    BP: Constant,
 ):
     """Gradients of queries and keys: heads that share them after each other, in one order."""
     for b, c, group, n in ts.tile.grid((B, 1), (C, 1), (G, 1), (N, BN)):
@@ -243,19 +242,25 @@ def key_gradients(
             rate = g[b, start : start + Q, h]
             strength = beta[b, start : start + Q, h]
             sums = ts.tile.cumsum(rate)
-            new = written[b, start : start + Q, h, :]
-            slopes = solved[b, start : start + Q, h, :]
-            grads = grad[b, start : start + Q, h, :]
-            state = before[b, c, h, n : n + BN, :]
-            shares = (ts.tile.mma(grads, new.T) * between(sums) * scale.to(ts.f32)).to(k.dtype)
+            faded = ts.tile.exp(sums)
+            rest = until_end(rate)
+            shares = ts.tile.zeros((Q, Q), ts.f32)
+            lower = ts.tile.zeros((Q, Q), ts.f32)
+            for p in ts.tile.range(0, P, BP):
+                new = written[b, start : start + Q, h, p : p + BP]
+                slopes = solved[b, start : start + Q, h, p : p + BP]
+                grads = grad[b, start : start + Q, h, p : p + BP]
+                state = before[b, c, h, n : n + BN, p : p + BP]
+                shares = ts.tile.mma(grads, new.T, shares)
+                lower = ts.tile.mma(slopes, new.T, lower)
+                total_q = ts.tile.mma(times(grads, faded * scale.to(ts.f32)), state.T, total_q)
+                total_k = ts.tile.mma(times(slopes, -faded * strength), state.T, total_k)
+                total_k = ts.tile.mma(times(new, rest), after[b, c, h, n : n + BN, p : p + BP].T, total_k)
+            shares = (shares * between(sums) * scale.to(ts.f32)).to(k.dtype)
             total_q = ts.tile.mma(shares, keys, total_q)
             total_k = ts.tile.mma(shares.T, queries, total_k)
-            lower = (below(-ts.tile.mma(slopes, new.T), sums) * strength[:, None]).to(k.dtype)
+            lower = (below(-lower, sums) * strength[:, None]).to(k.dtype)
             total_k = ts.tile.mma(lower, keys, total_k)
             total_k = ts.tile.mma(lower.T, keys, total_k)
-            faded = ts.tile.exp(sums)
-            total_q = ts.tile.mma(times(grads, faded * scale.to(ts.f32)), state.T, total_q)
-            total_k = ts.tile.mma(times(slopes, -faded * strength), state.T, total_k)
-            total_k = ts.tile.mma(times(new, until_end(rate)), after[b, c, h, n : n + BN, :].T, total_k)
         of_q[b, start : start + Q, group, n : n + BN] = total_q
         of_k[b, start : start + Q, group, n : n + BN] = total_k

@@ -59,17 +59,27 @@ class DeltaChunks:
         return min(most, padded(self.value))
 
     def gradient_steps(self) -> int:
-        """Return the steps of a chunk of gradients, whose programs hold more in registers."""
-        return min(self.steps(), 32) if self.target.simt else _STEPS
+        """Return the steps of a chunk of gradients, as shared memory holds what is read for each."""
+        found = self.steps()
+        if self.target.simt:
+            while self._solving(found) > self.target.shared_bytes - _APART and found > _SMALLEST:
+                found //= 2
+        return found
 
-    def key_part(self) -> int:
-        """Return the elements of keys that programs of gradients take at a time."""
-        return min(32 if self.target.simt else 128, padded(self.key))
+    def gradient_part(self) -> int:
+        """Return the elements of keys, or of values, that programs of gradients take at a time."""
+        return 32 if self.target.simt else 128
 
     def _inverting(self, steps: int) -> int:
         """Return the bytes of the matrices of a chunk, its keys and its values."""
         matrices = 7 if self.dtype.bits > 16 else 4
         return 4 * matrices * steps * steps + steps * (self.key + self.value) * self.dtype.bytes
+
+    def _solving(self, steps: int) -> int:
+        """Return the bytes of queries and keys of a chunk, parts of states and values, and matrices."""
+        part = self.gradient_part()
+        kept = steps * (3 * self.key + 5 * part) + 2 * self.key * part
+        return 16 * steps * steps + kept * self.dtype.bytes
 
     def _updating(self, steps: int) -> int:
         """Return the bytes of keys, scaled keys and values of a chunk, and of the state that they change."""
@@ -148,11 +158,11 @@ def _launch_gradient(
     if arrays.view(grad, "grad").strides[3] != 1:  # of a sum, for example
         grad = rows.contiguous(grad)
     chunks = DeltaChunks.of(q, v)
-    steps, part = chunks.gradient_steps(), chunks.part()
+    steps, part, piece = chunks.gradient_steps(), chunks.part(), chunks.gradient_part()
     made = _Forward.of(last_states(q, v, None), k, v, g, beta, initial, steps, part)
     after, of_written, solved = states_of_chunks(q, v, steps), like(v, v.shape), like(v, v.shape)
     goals = after, of_written, of_initial
-    kernels.state_gradients(grad, q, k, g, made.keys, grad_last, *goals, scale, Q=steps, BP=part)
+    kernels.state_gradients(grad, q, k, g, made.keys, grad_last, *goals, scale, Q=steps, BP=min(part, piece))
     if 0 in v.shape:
         for one in results[:-1]:
             arrays.zero(one)
@@ -160,10 +170,10 @@ def _launch_gradient(
     states = made.before, after
     given = grad, q, k, v, g, beta, made.written, of_written
     goals = solved, of_v, of_g, of_beta
-    block = chunks.key_part()
-    kernels.value_gradients(*given, *states, *goals, scale, is_narrow=is_narrow(q), Q=steps, BN=block)
+    wide, long = min(piece, padded(chunks.value)), min(piece, padded(chunks.key))
+    kernels.value_gradients(*given, *states, *goals, scale, is_narrow=is_narrow(q), Q=steps, BP=wide)
     given = grad, q, k, g, beta, made.written, solved
-    kernels.key_gradients(*given, *states, of_q, of_k, scale, Q=steps, BN=block)
+    kernels.key_gradients(*given, *states, of_q, of_k, scale, Q=steps, BN=long, BP=wide)
 
 
 BACKWARD = Step(
