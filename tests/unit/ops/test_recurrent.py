@@ -203,9 +203,11 @@ def test_what_gpus_would_compute(target):
     made = [np.full(one.shape, np.nan, one.dtype) for one in (x, dt, b, c)]
     parts = [np.full((1, 3, 2), np.nan, np.float32) for _ in range(2)]
     common = [grad, c, b, x, dt, a]
-    emulated(kernels.value_gradients, target, [*common, d, before, after, *made[:2], *parts], sizes, (1.0,), **options)
+    emulated(
+        kernels.value_gradients, target, [*common, d, before, after, *made[:2], *parts], sizes, (1.0,), **options, BP=32
+    )
     arrays = [*common, before, after, made[3], made[2]]
-    emulated(kernels.key_gradients, target, arrays, sizes, (1.0,), **options, BN=32)
+    emulated(kernels.key_gradients, target, arrays, sizes, (1.0,), **options, BN=32, BP=32)
     for one, want in zip((*made[:2], parts[0].sum((0, 1)), *made[2:]), slopes, strict=False):
         lib.close(one, want, ts.f16, 16)
     lib.close(parts[1].sum((0, 1)), slopes[5], ts.f16, 8)
@@ -260,11 +262,12 @@ def test_kernels_compile_without_a_device(name):
 @pytest.mark.parametrize("dtype", [ts.f32, ts.bf16], ids=str)
 def test_chunks_fit_shared_memory(target, head, dtype):
     record = target_named(target)
-    chunks, (key, value) = Chunks(record, dtype, *head), head
+    chunks, key = Chunks(record, dtype, *head), head[0]
     part = chunks.blocks()["BP"]
+    wide = chunks.gradient_part()
     for steps, each, kept in (
         (chunks.forward(), 2 * key + part, key * part),
-        (chunks.gradients(), 2 * (key + value), 2 * key * value),
+        (chunks.gradients(), 2 * key + 4 * wide, 2 * key * wide),
     ):
         assert (steps * each + kept) * dtype.bytes <= record.shared_bytes or steps == 16
 

@@ -12,7 +12,7 @@ from tessera.numerics.dtypes import DType, f32
 from tessera.ops import arrays, rows
 from tessera.ops.refusals import refused
 
-_SIXTEEN_OR_MORE = ("f32", "bf16", "f16")
+_DTYPES = ("f32", "bf16", "f16")
 
 
 def check_rank(array: Any, name: str, rank: int) -> None:
@@ -33,7 +33,7 @@ def narrow(array: Any, name: str) -> DType:
         CallError: `not-an-array` or `wrong-dtype`.
     """
     found = rows.float_dtype(array, name)
-    if found.name not in _SIXTEEN_OR_MORE:
+    if found.name not in _DTYPES:
         raise refused(f"argument {name!r} has the dtype {found}", "wrong-dtype", "it takes f32, bf16, f16")
     return found
 

@@ -163,6 +163,7 @@ def value_gradients(
     of_skip: ts.Tensor[B, C, H, ts.f32] | None,
     scale: F64,
     Q: Constant,
+    BP: Constant,
 ):
     """Gradients of values and of `g`; for each chunk those of the factor and the skip of a head, which are summed up.
 
@@ -179,31 +180,40 @@ def value_gradients(
         through = ts.tile.exp(ts.tile.sum(rate)) * inner(after, before, b, c, h, N)
         queries = q[b, start : start + Q, group, :]
         keys = k[b, start : start + Q, group, :]
-        values = v[b, start : start + Q, h, :]
-        slopes = grad[b, start : start + Q, h, :]
-
         scores = ts.tile.mma(queries, keys.T) * between(sums) * scale.to(ts.f32)
-        later = ts.tile.mma(keys, after[b, c, h, :, :]) * rest[:, None]
-        of_value = ts.tile.mma(scores.T.to(q.dtype), slopes, later) * weight[:, None]
-        if skip is not None:
-            of_value = of_value + slopes.to(ts.f32) * skip[h]
-        of_v[b, start : start + Q, h, :] = of_value
+        turned = scores.T.to(q.dtype)
+        shares = ts.tile.zeros((Q, Q), ts.f32)
+        read = ts.tile.zeros((Q,), ts.f32)
+        to_state = ts.tile.zeros((Q,), ts.f32)
+        skipped = ts.tile.zeros((Q,), ts.f32)
+        for p in ts.tile.range(0, P, BP):
+            values = v[b, start : start + Q, h, p : p + BP]
+            slopes = grad[b, start : start + Q, h, p : p + BP]
+            shares = ts.tile.mma(slopes, values.T, shares)
+            read = read + ts.tile.sum(slopes.to(ts.f32) * ts.tile.mma(queries, before[b, c, h, :, p : p + BP]), 1)
+            later = ts.tile.mma(keys, after[b, c, h, :, p : p + BP]) * rest[:, None]
+            to_state = to_state + ts.tile.sum(values.to(ts.f32) * later, 1)
+            of_value = ts.tile.mma(turned, slopes, later) * weight[:, None]
+            if skip is not None:
+                of_value = of_value + slopes.to(ts.f32) * skip[h]
+            if of_skip is not None:
+                skipped = skipped + ts.tile.sum(slopes.to(ts.f32) * values.to(ts.f32), 1)
+            of_v[b, start : start + Q, h, p : p + BP] = of_value
 
-        shares = scores * ts.tile.mma(slopes, values.T)
-        from_state = ts.tile.exp(sums) * scale.to(ts.f32)
-        from_state = from_state * ts.tile.sum(slopes.to(ts.f32) * ts.tile.mma(queries, before[b, c, h, :, :]), 1)
+        shares = shares * scores
         given = ts.tile.sum(shares, 0)
-        to_state = ts.tile.sum(values.to(ts.f32) * later, 1)
-        taken = ts.tile.sum(shares * weight[None, :], 1) + from_state - given * weight
+        taken = ts.tile.sum(shares * weight[None, :], 1) - given * weight
+        taken = taken + read * ts.tile.exp(sums) * scale.to(ts.f32)
         passed = to_state * weight
         of_rate = ts.tile.cumsum(taken, reverse=True) + (ts.tile.cumsum(passed) - passed) + through
         if factor is not None:
             of_g[b, start : start + Q, h] = of_rate * factor[h] + given + to_state
-            of_factor[b, c, h] = ts.tile.sum(of_rate * g[b, start : start + Q, h])
         else:
             of_g[b, start : start + Q, h] = of_rate
+        if of_factor is not None:
+            of_factor[b, c, h] = ts.tile.sum(of_rate * g[b, start : start + Q, h])
         if of_skip is not None:
-            of_skip[b, c, h] = ts.tile.sum(slopes.to(ts.f32) * values.to(ts.f32))
+            of_skip[b, c, h] = ts.tile.sum(skipped)
 
 
 @ts.kernel
@@ -221,6 +231,7 @@ def key_gradients(
     scale: F64,
     Q: Constant,
     BN: Constant,
+    BP: Constant,
 ):
     """Gradients of queries and keys: heads that share them after each other, in one order."""
     for b, c, group, n in ts.tile.grid((B, 1), (C, 1), (G, 1), (N, BN)):
@@ -234,15 +245,18 @@ def key_gradients(
             rate = rates(g, factor, b, start, h, Q)
             weight = weights(g, factor, b, start, h, Q)
             sums = ts.tile.cumsum(rate)
-            values = v[b, start : start + Q, h, :]
-            slopes = grad[b, start : start + Q, h, :]
-            shares = ts.tile.mma(slopes, values.T) * between(sums) * weight[None, :] * scale.to(ts.f32)
-            total_q = ts.tile.mma(shares.to(q.dtype), keys, total_q)
-            total_k = ts.tile.mma(shares.T.to(q.dtype), queries, total_k)
-            faded = times(slopes, ts.tile.exp(sums) * scale.to(ts.f32))
-            total_q = ts.tile.mma(faded, before[b, c, h, n : n + BN, :].T, total_q)
-            kept = times(values, until_end(rate) * weight)
-            total_k = ts.tile.mma(kept, after[b, c, h, n : n + BN, :].T, total_k)
+            faded = ts.tile.exp(sums) * scale.to(ts.f32)
+            kept = until_end(rate) * weight
+            shares = ts.tile.zeros((Q, Q), ts.f32)
+            for p in ts.tile.range(0, P, BP):
+                values = v[b, start : start + Q, h, p : p + BP]
+                slopes = grad[b, start : start + Q, h, p : p + BP]
+                shares = ts.tile.mma(slopes, values.T, shares)
+                total_q = ts.tile.mma(times(slopes, faded), before[b, c, h, n : n + BN, p : p + BP].T, total_q)
+                total_k = ts.tile.mma(times(values, kept), after[b, c, h, n : n + BN, p : p + BP].T, total_k)
+            shares = (shares * between(sums) * weight[None, :] * scale.to(ts.f32)).to(q.dtype)
+            total_q = ts.tile.mma(shares, keys, total_q)
+            total_k = ts.tile.mma(shares.T, queries, total_k)
         of_q[b, start : start + Q, group, n : n + BN] = total_q
         of_k[b, start : start + Q, group, n : n + BN] = total_k
 

@@ -17,6 +17,8 @@ from tessera.target.records import TargetRecord
 _APART = 2048
 """Bytes of shared memory that operands leave to what threads exchange."""
 _SMALLEST = 16
+_STEPS = 64
+"""Of chunks of gradients, at most."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,12 @@ class Chunks:
         """Return the steps of a chunk of gradients."""
         if not self.target.simt:
             return 64
-        wide = 2 * (self.key + self.value)
-        return self._fitting(64, wide, 2 * self.key * self.value)
+        part = self.gradient_part()
+        return self._fitting(_STEPS, 2 * self.key + 4 * part + 3 * _STEPS, 2 * self.key * part)
+
+    def gradient_part(self) -> int:
+        """Return the elements of values that programs of gradients take at a time."""
+        return min(32 if self.target.simt else 128, padded(self.value))
 
     def blocks(self) -> dict[str, int]:
         """Return the parts of states that programs have: all of them where threads do not share registers."""
@@ -182,14 +188,14 @@ def _launch_gradient(
         return
     unused = last_states(q, v, factor)
     kernels.states(k, v, g, factor, initial, before, unused, 1.0, reverse=False, **common)
-    count = before.shape[:3]
-    parts = [None if one is None else like(one, count) for one in (factor, skip)]
+    count, part = before.shape[:3], chunks.gradient_part()
+    of_factors, of_skips = (None if one is None else like(one, count) for one in (factor, skip))
     given = grad, q, k, v, g, factor
-    kernels.value_gradients(*given, skip, before, after, of_v, of_g, *parts, scale, Q=steps)
-    kernels.key_gradients(*given, before, after, of_q, of_k, scale, Q=steps, BN=chunks.of_keys())
-    for part, goal in zip(parts, (of_factor, of_skip), strict=True):
-        if part is not None:
-            kernels.summed(part, goal)
+    kernels.value_gradients(*given, skip, before, after, of_v, of_g, of_factors, of_skips, scale, Q=steps, BP=part)
+    kernels.key_gradients(*given, before, after, of_q, of_k, scale, Q=steps, BN=chunks.of_keys(), BP=part)
+    for parts, goal in ((of_factors, of_factor), (of_skips, of_skip)):
+        if parts is not None:
+            kernels.summed(parts, goal)
 
 
 BACKWARD = Step(

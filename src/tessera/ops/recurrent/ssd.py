@@ -108,7 +108,7 @@ class SSD:
         rows.same_dtype(grad, "grad", x, "x")
         check_state(grad_state, last_states(given[0], x, given[4]).shape)
         found = BACKWARD.fresh(grad, grad_state, *given, 1.0)
-        named = dict(zip(("c", "b", "x", "dt", "a", "d", "initial_state"), found, strict=True))
+        named: dict[str, Any] = dict(zip(("c", "b", "x", "dt", "a", "d", "initial_state"), found, strict=True))
         arguments = {"x": x, "dt": dt, "a": a, "b": b, "c": c, "d": d, "initial_state": initial_state}
         return {
             name: converted(named[name], arrays.dtype_of(one)) for name, one in arguments.items() if one is not None
