@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tessera.ops.loss import mse
     from tessera.ops.ordering import sort, topk
     from tessera.ops.random import dropout
+    from tessera.ops.recurrent import gated_delta_rule, linear_attention, ssd
     from tessera.ops.running import cummax, cummin, cumprod, cumsum
     from tessera.ops.sequence import conv1d, scan
     from tessera.ops.softmaxes import log_softmax, logsumexp, softmax
@@ -41,8 +42,10 @@ OPS = {
     "flash_attention": "attn",
     "flash_attention_fp8": "attn",
     "flash_attention_varlen": "attn",
+    "gated_delta_rule": "recurrent",
     "hadamard": "transforms",
     "histogram": "counting",
+    "linear_attention": "recurrent",
     "log_softmax": "softmaxes",
     "logsumexp": "softmaxes",
     "matmul": "linalg",
@@ -52,6 +55,7 @@ OPS = {
     "softmax": "softmaxes",
     "sort": "ordering",
     "specialize": "linalg",
+    "ssd": "recurrent",
     "topk": "ordering",
     "unique_consecutive": "counting",
 }
@@ -76,9 +80,11 @@ __all__ = [
     "flash_attention",
     "flash_attention_fp8",
     "flash_attention_varlen",
+    "gated_delta_rule",
     "hadamard",
     "histogram",
     "linalg",
+    "linear_attention",
     "log_softmax",
     "logsumexp",
     "loss",
@@ -92,6 +98,7 @@ __all__ = [
     "softmax",
     "sort",
     "specialize",
+    "ssd",
     "topk",
     "unique_consecutive",
 ]
