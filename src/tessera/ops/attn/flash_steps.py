@@ -240,7 +240,7 @@ def _check_starts(call: Call) -> None:
 
 
 def in_order_of(array: Any, width: Any) -> Any:
-    """Return an unset array like one `(B, H, S, D)` with rows of a width, and heads inside places where it has them so."""
+    """Return an unset array like one `(B, H, S, D)` with rows of a width, and heads inside places where it has them."""
     batch, heads, places, _ = array.shape
     strides = array.stride() if arrays.is_torch(array) else arrays.view(array, "an array").strides
     if not hasattr(array, "swapaxes") or strides[1] >= strides[2]:
