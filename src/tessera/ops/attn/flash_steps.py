@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -204,11 +204,20 @@ _SCHEMA = (
 
 
 def repeated(array: Any, leading: tuple[Any, Any]) -> Any:
-    """Return an array with its first two dimensions repeated, by strides of 0."""
+    """Return an array with its first two dimensions repeated, by strides of 0.
+
+    Raises:
+        CallError: `bad-argument` for arrays that cannot be repeated.
+    """
     shape = (*leading, *array.shape[2:])
     if tuple(array.shape) == tuple(shape):
         return array
-    return array.expand(shape) if arrays.is_torch(array) else np.broadcast_to(array, shape)
+    if arrays.is_torch(array):
+        return array.expand(shape)
+    if not isinstance(array, np.ndarray):
+        help = "make the mask for all of the batch and heads"
+        raise refused("lists on a device for one row or head of several", "bad-argument", help)
+    return np.broadcast_to(cast("Any", array), shape)
 
 
 def accumulator(array: Any) -> DType:

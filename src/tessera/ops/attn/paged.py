@@ -14,7 +14,7 @@ from tessera.driver.compile import target_record
 from tessera.numerics.dtypes import DType, bf16
 from tessera.ops import arrays, rows
 from tessera.ops.attn import paged_kernels as kernels
-from tessera.ops.attn.flash import Layout, by_layout
+from tessera.ops.attn.flash import Layout, by_layout, flash_attention
 from tessera.ops.attn.flash_steps import FAR, accumulator
 from tessera.ops.attn.paged_steps import MERGE, PAGED, PagedCall, append, blocks_of
 from tessera.ops.refusals import checked, checked_methods, refused
@@ -127,8 +127,6 @@ class PagedAttention:
         v_scale: Any = 1.0,
     ) -> Any:
         """Return the exact result in NumPy and float64, for queries `(B, H, S, D)`."""
-        from tessera.ops.attn.flash import flash_attention
-
         q, table, counts = arrays.host(q), arrays.host(page_table).astype(int), arrays.host(lengths).astype(int)
         pages = [
             arrays.host(one) * np.reshape(arrays.host(factor) if arrays.is_torch(factor) else factor, (-1, 1))

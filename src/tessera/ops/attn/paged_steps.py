@@ -70,7 +70,9 @@ class PagedCall(NamedTuple):
         return int(self.q.shape[1]) // int(self.k_pages.shape[2]) * int(self.q.shape[2])
 
 
-def blocks_of(target: TargetRecord, kinds: tuple[DType, DType], rows_of: int, page: int, head: tuple[int, int]) -> Any:
+def blocks_of(
+    target: TargetRecord, kinds: tuple[DType, DType], rows_of: int, page: int, head: tuple[int, int]
+) -> dict[str, int]:
     """Return rows, keys and elements of values of the blocks of a program.
 
     Args:

@@ -77,7 +77,7 @@ def _is_mask(op: Operation) -> bool:
 
 def _try(op: Operation) -> None:
     comparisons = _comparisons(op.operands[0])
-    if not comparisons:
+    if not comparisons or isinstance(op.operands[0].owner, SplatOp):  # a choice of one scalar is no mask
         return
     insert = Inserter(InsertPoint.before(op), op)
     tests = [test for one in comparisons for test in _tests(insert, one)]
