@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from threading import RLock
-from typing import Any
+from typing import Any, cast
 
 from tessera.errors import CallError
 from tessera.ops.steps import Arguments, Step, as_tuple
@@ -73,7 +73,7 @@ def _refused(name: str) -> Any:
 
 def _none(need: Any) -> Any:
     """Return what stands for no gradient of an argument: a list for a list of tensors."""
-    return [None] * len(need) if isinstance(need, list | tuple) else None
+    return [None] * len(cast("list[Any]", need)) if isinstance(need, list | tuple) else None
 
 
 def _returned(results: Arguments) -> Any:

@@ -53,7 +53,7 @@ def _jvp(b: Builder, function: Any, primals: Any, tangents: Any) -> Any:
         slopes = [_slope(b, value, along) for value in values]
     for argument, value in zip(block.args, moving, strict=True):
         argument.replace_all_uses_with(value.ssa)
-    back = dict(zip(block.args, moving, strict=True))
+    back: dict[SSAValue, Any] = dict(zip(block.args, moving, strict=True))
     for op in list(block.ops):
         op.detach()
         outer.add_op(op)

@@ -109,14 +109,19 @@ def lists_of(kinds: Any, groups: int, across: bool) -> tuple[Any, Any, Any]:
     return partials, counts, blocks
 
 
+@ts.function
+def sees(mods: Any, b: Any, h: Any, rows: Any, columns: Any) -> Any:
+    """Return which queries of a block see which keys."""
+    return ts.tile.broadcast_to(mods.mask(None, b, h, rows, columns), (LISTED, LISTED))
+
+
 @ts.kernel
 def find_kinds(kinds: ts.Tensor[B, H, MB, NB, ts.i32], mods: Mods[MB, NB], queries: I64, keys: I64):
     """The kinds of blocks; keys past the last are not seen, queries past the last do not count."""
     for b, h, i, j in ts.tile.grid((B, 1), (H, 1), (MB, 1), (NB, 1)):
         rows = (i * LISTED).to(ts.i32) + ts.tile.arange(LISTED)
         columns = (j * LISTED).to(ts.i32) + ts.tile.arange(LISTED)
-        is_seen = mods.mask(None, b, h, rows[:, None], columns[None, :])
-        seen = ts.tile.broadcast_to(is_seen, (LISTED, LISTED)) & (columns < keys)[None, :]
+        seen = sees(mods, b, h, rows[:, None], columns[None, :]) & (columns < keys)[None, :]
         counted = ts.tile.broadcast_to((rows < queries)[:, None], (LISTED, LISTED))
         some = ts.tile.max((seen & counted).to(ts.i32))
         whole = ts.tile.min((seen | ~counted).to(ts.i32))

@@ -26,6 +26,8 @@ from tessera.ops.attn.flash_kernels import (
     biased,
     count_of,
     first_of,
+    is_whole,
+    listed,
     nth,
     only_keys,
     places,
@@ -34,7 +36,7 @@ from tessera.ops.attn.flash_kernels import (
     scaled,
     seen,
 )
-from tessera.ops.attn.mods import LISTED, MB, NB, Mods
+from tessera.ops.attn.mods import MB, NB, Mods
 
 
 @ts.function
@@ -66,11 +68,11 @@ def slope(scores: Any, softcap: Any) -> Any:
 
 
 @ts.function
-def with_slope(scores: Any, score: Any, b: Any, h: Any, rows: Any, columns: Any) -> Any:
+def with_slope(scores: Any, mods: Any, b: Any, h: Any, rows: Any, columns: Any) -> Any:
     """Return scores as the user's function changes them, and its derivative; None where there is no function."""
-    if score is None:
+    if mods.score is None:
         return scores, None
-    found, turn = ts.tile.jvp(score, (scores, b, h, rows, columns), (1.0, 0, 0, 0, 0))
+    found, turn = ts.tile.jvp(mods.score, (scores, b, h, rows, columns), (1.0, 0, 0, 0, 0))
     return found.to(scores.dtype), turn
 
 
@@ -158,7 +160,7 @@ def query_gradients(
         start = max(place - before, 0) // BN * BN if windowed else 0
         end = min(last, place + BM + after) if windowed else min(last, place + BM) if causal else last
         if blocks is not None:
-            end = counts[b, h, m // LISTED].to(ts.i64) * LISTED
+            end = listed(counts, b, h, m)
         if starts_q is not None:
             end = end if m < queries else 0
         # All of the bias has a gradient, zeros too.
@@ -169,10 +171,10 @@ def query_gradients(
             bend = slope(scores, softcap) if caps else None
             scores = biased(scores, bias, slopes, b, h, m, n, place)
             these, those = places(m, BM)[:, None], places(n, BN)[None, :]
-            scores, turn = with_slope(scores, mods.score, z, h, these, those)
+            scores, turn = with_slope(scores, mods, z, h, these, those)
             scores = seen(scores, place, n, last, before, after, causal, windowed)
-            whole = None if blocks is None else i // LISTED >= partials[b, h, m // LISTED].to(ts.i64)
-            powers = weight(allowed(scores, mods.mask, whole, z, h, these, those), base, scale, plain)
+            scores = allowed(scores, mods, is_whole(partials, b, h, m, i), z, h, these, those)
+            powers = weight(scores, base, scale, plain)
             slopes_of = powers * (ts.tile.mma(g, v[b, group, k0 + n : k0 + n + BN, :].T) - less)
             if turn is not None:
                 slopes_of = slopes_of * turn
@@ -233,7 +235,7 @@ def key_gradients(
             end = end if n < last else 0
         each = max(ts.cdiv(end - start, BM), 0)
         if blocks is not None:
-            each = ts.cdiv(counts[b, group, n // LISTED].to(ts.i64) * LISTED, BM)
+            each = ts.cdiv(listed(counts, b, group, n), BM)
         for step in ts.tile.range(H // G * each):
             h = group * (H // G) + step // each
             m = start + step % each * BM if blocks is None else nth(blocks, b, group, n, step % each * BM)
@@ -247,9 +249,9 @@ def key_gradients(
                 steps = ts.tile.arange(BN)[:, None] - ts.tile.arange(BM)[None, :]
                 scores = scores + away(steps, m + apart, n, acc) * slopes[h]
             these, those = places(m, BM)[None, :], places(n, BN)[:, None]
-            scores, turn = with_slope(scores, mods.score, z, h, these, those)
-            whole = None if blocks is None else step % each * BM // LISTED >= partials[b, group, n // LISTED].to(ts.i64)
-            scores = allowed(scores, mods.mask, whole, z, h, these, those)
+            scores, turn = with_slope(scores, mods, z, h, these, those)
+            whole = is_whole(partials, b, group, n, step % each * BM)
+            scores = allowed(scores, mods, whole, z, h, these, those)
             if slopes is not None or turn is not None or starts_q is not None:
                 # Of no query: they would be powers of what is not there.
                 scores = ts.tile.where((m + ts.tile.arange(BM) < queries)[None, :], scores, -INF)

@@ -114,18 +114,30 @@ def count_of(starts: Any, z: Any, whole: Any) -> Any:
 
 
 @ts.function
-def modified(scores: Any, score: Any, b: Any, h: Any, rows: Any, columns: Any) -> Any:
+def modified(scores: Any, mods: Any, b: Any, h: Any, rows: Any, columns: Any) -> Any:
     """Return scores as the user's function changes them."""
-    return score(scores, b, h, rows, columns).to(scores.dtype) if score is not None else scores
+    return mods.score(scores, b, h, rows, columns).to(scores.dtype) if mods.score is not None else scores
 
 
 @ts.function
-def allowed(scores: Any, mask: Any, whole: Any, b: Any, h: Any, rows: Any, columns: Any) -> Any:
+def allowed(scores: Any, mods: Any, whole: Any, b: Any, h: Any, rows: Any, columns: Any) -> Any:
     """Return scores with -inf where the user's function is false, which it is nowhere in a block that is seen whole."""
-    if mask is None:
+    if mods.mask is None:
         return scores
-    keeps = mask(None, b, h, rows, columns)
+    keeps = mods.mask(None, b, h, rows, columns)
     return ts.tile.where(keeps if whole is None else whole | keeps, scores, -INF)
+
+
+@ts.function
+def listed(counts: Any, b: Any, h: Any, m: Any) -> Any:
+    """Return how many keys, or queries, the listed blocks have."""
+    return counts[b, h, m // LISTED].to(ts.i64) * LISTED
+
+
+@ts.function
+def is_whole(partials: Any, b: Any, h: Any, m: Any, i: Any) -> Any:
+    """Return whether what stands at `i` in the listed blocks is of one that is seen whole; None without lists."""
+    return None if partials is None else i // LISTED >= partials[b, h, m // LISTED].to(ts.i64)
 
 
 @ts.function
@@ -214,17 +226,16 @@ def forward(
         if starts_q is not None:
             end = end if m < queries else 0
         if blocks is not None:
-            end = counts[b, h, m // LISTED].to(ts.i64) * LISTED
+            end = listed(counts, b, h, m)
         for i in ts.tile.range(start, end, BN):
             n = i if blocks is None else nth(blocks, b, h, m, i)
             scores = ts.tile.mma(rows, k[b, group, k0 + n : k0 + n + BN, :].T)
             scores = scaled(scores, scale, softcap, caps, plain)
             scores = biased(scores, bias, slopes, b, h, m, n, place)
             these, those = places(m, BM)[:, None], places(n, BN)[None, :]
-            scores = modified(scores, mods.score, z, h, these, those)
+            scores = modified(scores, mods, z, h, these, those)
             scores = seen(scores, place, n, keys, before, after, causal, windowed)
-            whole = None if blocks is None else i // LISTED >= partials[b, h, m // LISTED].to(ts.i64)
-            scores = allowed(scores, mods.mask, whole, z, h, these, those)
+            scores = allowed(scores, mods, is_whole(partials, b, h, m, i), z, h, these, those)
             above = ts.tile.maximum(tops, ts.tile.row_max(scores))
             base = present(above, empties)
             kept = power(tops, base, scale, plain)

@@ -276,12 +276,13 @@ def _launch(results: Arguments, *arguments: Any) -> None:
         in_parts(results, call.q, call.k, call.v, call.scale, call.softcap, chosen, parts, blocks.in_parts())
         return
     packed = call.starts_q, call.starts_k
-    kernels.forward(
-        *(call.q, call.k, call.v, call.bias, call.slopes, call.sinks, *packed, *call.lists(across=False)),
-        *(call.functions, out, lse, *call.numbers, call.most_q),
-        **given,
-        **blocks.forward(),
-    )
+    operands = call.q, call.k, call.v, call.bias, call.slopes, call.sinks, *packed, *call.lists(across=False)
+    numbers = *call.numbers, call.most_q
+    _run(kernels.forward, (*operands, call.functions, out, lse, *numbers), given | blocks.forward())
+
+
+def _run(kernel: Any, arguments: Arguments, constants: dict[str, Any]) -> None:
+    kernel(*arguments, **constants)
 
 
 def in_parts(
@@ -338,20 +339,13 @@ def _launch_gradient(results: Arguments, grad: Any, grad_lse: Any, *arguments: A
     gradients.deltas(grad, out, grad_lse, delta, acc=acc)
     common = grad, call.q, call.k, call.v, call.bias, call.slopes, call.starts_q, call.starts_k
     if wanted[0] or wanted[2]:
-        lists = call.lists(across=False)
-        gradients.query_gradients(
-            *(*common, *lists, lse, delta, present(of_q), of_bias if wanted[2] else None),
-            *(call.functions, *call.numbers, call.most_q),
-            **given,
-            **blocks.of_queries(),
-        )
+        results_of = present(of_q), of_bias if wanted[2] else None
+        operands = *common, *call.lists(across=False), lse, delta, *results_of, call.functions
+        constants = given | blocks.of_queries()
+        _run(gradients.query_gradients, (*operands, *call.numbers, call.most_q), constants)
     if wanted[1]:
-        lists = call.lists(across=True)
-        gradients.key_gradients(
-            *(*common, *lists, lse, delta, of_k, of_v, call.functions, *call.numbers, call.most_k),
-            **given,
-            **blocks.of_keys(),
-        )
+        operands = *common, *call.lists(across=True), lse, delta, of_k, of_v, call.functions
+        _run(gradients.key_gradients, (*operands, *call.numbers, call.most_k), given | blocks.of_keys())
     if wanted[3]:
         gradients.sink_gradients(call.sinks, lse, delta, of_sinks, acc=acc)
 

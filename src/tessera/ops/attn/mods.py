@@ -44,12 +44,12 @@ class Mod(Structure):
             for place, view in enumerate(views)
         )
         constants = (("function", ConstantField(function)), ("count", ConstantField(len(tensors))))
-        super().__init__(Layout.of(function.__name__, _call, (), (*constants, *fields)), tensors)
+        super().__init__(Layout.of(function.function.__name__, _call, (), (*constants, *fields)), tensors)
         self.function = function
         self.name = NAMES.name_of(self.layout)
 
     def __repr__(self) -> str:
-        return f"mod({self.function.__name__})"
+        return f"mod({self.function.function.__name__})"
 
 
 @ts.function

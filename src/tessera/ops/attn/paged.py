@@ -133,10 +133,8 @@ class PagedAttention:
             for one, factor in ((k_pages, k_scale), (v_pages, v_scale))
         ]
         made = np.zeros((*q.shape[:3], v_pages.shape[3]))
-        slots = k_pages.shape[1]
         for b, count in enumerate(counts):
-            places = np.arange(count)
-            k, v = (one[table[b, places // slots], places % slots].swapaxes(0, 1)[None] for one in pages)
+            k, v = (_laid_out(one, table[b], count)[None] for one in pages)
             options: dict[str, Any] = {"causal": causal, "scale": scale, "softcap": softcap, "sinks": sinks}
             reach = None if window is None else (window, None)
             made[b : b + 1] = flash_attention.reference(q[b : b + 1], k, v, window=reach, **options)
@@ -175,15 +173,9 @@ class PagedAttention:
         wide, acc = head_dim if value_dim is None else value_dim, rows.accumulator(dtype)
         given: dict[str, Any] = {"k_scale": None, "v_scale": None, "causal": False, "windowed": False, "caps": False}
         given |= {"plain": True, "acc": acc, "page": page, "T": dtype, "C": pages or dtype, "S": acc}
+        given |= blocks_of(target_record(target), (dtype, pages or dtype), 8, page, (head_dim, wide))
         sizes = {"D": head_dim, "E": wide, "SLOTS": page}
-        return compiled(
-            kernels.paged_parts,
-            target,
-            dump,
-            sizes,
-            **given,
-            **blocks_of(target_record(target), (dtype, pages or dtype), 8, page, (head_dim, wide)),
-        )
+        return compiled(kernels.paged_parts, target, dump, sizes, **given)
 
     @staticmethod
     def flops(queries: Sequence[int], lengths: Sequence[int], value_dim: int) -> int:
@@ -271,6 +263,12 @@ def merge(outs: Any, lses: Any) -> tuple[Any, Any]:
         raise refused("merged attention has no gradients", "no-gradient", "call it under torch.no_grad()")
     out, lse = MERGE(outs, lses)
     return out, lse
+
+
+def _laid_out(pages: Any, table: Any, count: int) -> Any:
+    """Return the keys or values of a sequence, heads first."""
+    at = arrays.host(np.arange(count)).astype(int)
+    return pages[table[at // pages.shape[1]], at % pages.shape[1]].swapaxes(0, 1)
 
 
 def _check_pages(q: Any, k_pages: Any, v_pages: Any, table: Any, lengths: Any) -> int:

@@ -131,15 +131,17 @@ def exact_scores(scores: Any, given: Scores) -> Any:
     if given.bias is not None:
         bias = arrays.host(given.bias)
         scores = scores + (np.where(bias, 0.0, -np.inf) if arrays.dtype_of(given.bias).name == "bool" else bias)
-    queries, keys = scores.shape[2:]
-    apart = np.arange(keys) - (np.arange(queries)[:, None] + (keys - queries))
+    apart = _apart(*scores.shape[2:])
     if given.alibi_slopes is not None:
         scores = scores - arrays.host(given.alibi_slopes)[:, None, None] * np.abs(apart)
     places = np.ogrid[tuple(map(slice, scores.shape))]
     if given.score_mod is not None:
         scores = given.score_mod(scores, *places)
     before, after = reach(given.window)
-    seen = (apart >= -before) & (apart <= (0 if given.causal else after))
-    if given.mask_mod is not None:
-        seen = seen & given.mask_mod(*places)
-    return np.where(seen, scores, -np.inf)
+    scores = np.where((apart >= -before) & (apart <= (0 if given.causal else after)), scores, -np.inf)
+    return scores if given.mask_mod is None else np.where(given.mask_mod(*places), scores, -np.inf)
+
+
+def _apart(queries: int, keys: int) -> Any:
+    """Return how far keys are behind the places of queries."""
+    return np.arange(keys) - (np.arange(queries)[:, None] + (keys - queries))

@@ -183,14 +183,14 @@ def _packed(
             )
         if arrays.dtype_of(one, name).name != "i32":
             raise refused(f"{name} has the dtype {arrays.dtype_of(one, name)}", "wrong-dtype", "it takes i32")
-    wide = [_one_row(one, name) for name, one in (("q", q), ("k", k), ("v", v))]
+    of_q, of_k, of_v = (_one_row(one, name) for name, one in (("q", q), ("k", k), ("v", v)))
     if hasattr(scores.mask_mod, "kinds"):
         raise refused("mask_mod is a list of blocks", "bad-argument", "packed sequences take its function")
     longest = q.shape[0] if most[0] is None else index(most[0])
     others = most[1] if most[1] is not None else longest if theirs is ours else k.shape[0]
     if longest < 0 or index(others) < 0:
         raise refused(f"max_seqlen_q is {longest}, max_seqlen_k {others}", "bad-argument", "lengths are not negative")
-    return arguments(*wide, "bhsd", scores, (ours, theirs), (longest, index(others)))
+    return arguments(of_q, of_k, of_v, "bhsd", scores, (ours, theirs), (longest, index(others)))
 
 
 flash_attention_varlen = FlashAttentionVarlen()

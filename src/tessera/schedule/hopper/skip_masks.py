@@ -112,8 +112,8 @@ def _comparisons(condition: SSAValue) -> list[Comparison | SSAValue]:
         both = [_comparisons(arg) for arg in owner.args]
         return both[0] + both[1] if all(both) else []
     if owner.fn.data == "or":
-        either = [found for arg in owner.args if (found := _comparisons(arg))]
-        return min(either, key=len, default=[])
+        first, second = (_comparisons(arg) for arg in owner.args)
+        return min(first, second, key=len) if first and second else first or second
     if owner.fn.data not in ("lt", "le", "gt", "ge"):
         return []
     left, right = (_reach(arg) for arg in owner.args)
