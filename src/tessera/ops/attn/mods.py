@@ -148,7 +148,8 @@ def mod(function: Any, *tensors: Any) -> Mod:
 
         op.flash_attention(q, k, v, mask_mod=op.attn.mod(same_document, documents))
 
-    Each layout of a mod is compiled for itself: make the function once, not at each call.
+    Each layout of a mod is compiled for itself: make the function once, not at each call, and outside of what
+    `torch.compile` traces.
 
     Args:
         function: a `@ts.function`. As `score_mod` it takes `(score, b, h, q, k, *tensors)` and returns the score; as
