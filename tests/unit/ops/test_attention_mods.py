@@ -185,6 +185,31 @@ def test_one_list_for_all_heads_and_rows():
         lib.close(found, dense[name].astype(np.float64), ts.f32, 8)
 
 
+@pytest.mark.parametrize("options", [{"window": (60, 20)}, {"causal": True}], ids=str)
+def test_lists_beside_windows(options):
+    q, k, v, grad = operands(7)
+    far = options.get("window", (10**6, 0))
+    keeps = MASKS["odd"][2]
+    apart = np.arange(N) - (np.arange(M)[:, None] + N - M)
+    seen = lambda b, h, q, k: keeps(b, h, q, k) & (apart >= -far[0]) & (apart <= far[1])  # noqa: E731
+    mask = op.attn.block_mask(odd_ones, 1, H, M, N, like=q)
+    lib.close(attention(q, k, v, mask_mod=mask, **options), attention.reference(q, k, v, mask_mod=seen), ts.f32, 8)
+    made = attention.backward(grad, q, k, v, mask_mod=mask, **options)
+    for one, wanted in zip(made.values(), exact_gradients(q, k, v, grad, None, seen), strict=True):
+        lib.close(one, wanted, ts.f32, 64)
+
+
+def test_sinks_without_keys():
+    torch = pytest.importorskip("torch")
+    sinks = torch.tensor([1.0, -2.0], requires_grad=True)
+    q, none = torch.randn(1, 2, 3, 8), torch.zeros(1, 2, 0, 8)
+    out, lse = attention(q, none, none, sinks=sinks, return_lse=True)
+    lse.sum().backward()
+    assert float(out.detach().abs().max()) == 0
+    assert torch.allclose(lse[0], sinks[:, None].expand(2, 3))
+    assert torch.allclose(sinks.grad, torch.full((2,), 3.0))
+
+
 @pytest.mark.parametrize("dtype", lib.FLOATS, ids=str)
 def test_dtypes(dtype):
     q, k, v, _ = operands(5, dtype)

@@ -160,7 +160,7 @@ def query_gradients(
         start = max(place - before, 0) // BN * BN if windowed else 0
         end = min(last, place + BM + after) if windowed else min(last, place + BM) if causal else last
         if blocks is not None:
-            end = listed(counts, b, h, m)
+            start, end = 0, listed(counts, b, h, m)
         if starts_q is not None:
             end = end if m < queries else 0
         # All of the bias has a gradient, zeros too.

@@ -226,7 +226,7 @@ def forward(
         if starts_q is not None:
             end = end if m < queries else 0
         if blocks is not None:
-            end = listed(counts, b, h, m)
+            start, end = 0, listed(counts, b, h, m)
         for i in ts.tile.range(start, end, BN):
             n = i if blocks is None else nth(blocks, b, h, m, i)
             scores = ts.tile.mma(rows, k[b, group, k0 + n : k0 + n + BN, :].T)

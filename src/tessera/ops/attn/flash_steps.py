@@ -327,10 +327,12 @@ def _gradient_results(*arguments: Any) -> Arguments:
 def _launch_gradient(results: Arguments, grad: Any, grad_lse: Any, *arguments: Any) -> None:
     *fields, out, lse, wanted = arguments
     call = Call(*fields)
-    if 0 in call.q.shape[:3] or 0 in call.k.shape[:3]:
+    is_empty = 0 in call.q.shape[:3] or 0 in call.k.shape[:3]
+    if is_empty:
         for one in results:
             arrays.zero(one)
-        return
+        if 0 in call.q.shape[:3] or not wanted[3]:
+            return
     of_q, of_k, of_v, of_bias, of_sinks = results
     if arrays.view(grad, "grad").strides[3] != 1:  # of a sum, for example
         grad = rows.contiguous(grad)
@@ -338,12 +340,12 @@ def _launch_gradient(results: Arguments, grad: Any, grad_lse: Any, *arguments: A
     delta = like(call.q, lse.shape, acc)
     gradients.deltas(grad, out, grad_lse, delta, acc=acc)
     common = grad, call.q, call.k, call.v, call.bias, call.slopes, call.starts_q, call.starts_k
-    if wanted[0] or wanted[2]:
+    if (wanted[0] or wanted[2]) and not is_empty:
         results_of = present(of_q), of_bias if wanted[2] else None
         operands = *common, *call.lists(across=False), lse, delta, *results_of, call.functions
         constants = given | blocks.of_queries()
         _run(gradients.query_gradients, (*operands, *call.numbers, call.most_q), constants)
-    if wanted[1]:
+    if wanted[1] and not is_empty:
         operands = *common, *call.lists(across=True), lse, delta, of_k, of_v, call.functions
         _run(gradients.key_gradients, (*operands, *call.numbers, call.most_k), given | blocks.of_keys())
     if wanted[3]:
