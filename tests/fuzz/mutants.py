@@ -568,8 +568,8 @@ _SIMT = (
         "ptx",
         "one-mask-for-a-vector",
         "backends/simt/memory.py",
-        "    if masks is not None:\n        vector = 1\n",
-        "",
+        "    while vector > 1 and masks is not None:\n",
+        "    while vector < 0:\n",
     ),
     _ptx(
         "copies-take-part-in-atomics",
