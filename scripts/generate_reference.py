@@ -103,7 +103,10 @@ def render_library() -> str:
             parts += [rest[0].upper() + rest[1:] + ".\n"] if rest else []
             prefix = f"op.{name}" if name in ops.FAMILIES else "op"
             members = ((one, getattr(module, one)) for one in module.__all__)
-            parts += _entries((f"{prefix}.{one}", op.__call__) for one, op in members if not inspect.isclass(op))
+            calls = (
+                (one, op if inspect.isfunction(op) else op.__call__) for one, op in members if not inspect.isclass(op)
+            )
+            parts += _entries((f"{prefix}.{one}", call) for one, call in calls)
     return "\n".join(parts).rstrip() + "\n"
 
 
