@@ -167,6 +167,10 @@ def test_pages(torch, kind, page, heads):
     k, v = (torch.randn(4 * most, page, g, size, device="cuda").to(getattr(torch, kind)) for size in (d, e))
     new = [torch.randn(4, 2, g, size, device="cuda").to(dtype) for size in (d, e)]
     op.append_kv(*new, k, v, table, lengths)
+    for b, count in enumerate(lengths.tolist()):  # what was never stored may be anything
+        at = torch.arange(count, most * page, device="cuda")
+        for one in (k, v):
+            one.view(torch.uint8)[table[b, at // page].long(), at % page] = 0xFF
     q = torch.randn(4, h, 2, d, device="cuda").to(dtype)
     found, lse = op.paged_attention(q, k, v, table, lengths, return_lse=True, k_scale=0.5)
     for b, count in enumerate(lengths.tolist()):

@@ -68,6 +68,18 @@ def test_pages_of_other_dtypes(pages_of):
     lib.close(found, exact, ts.f32, 8)
 
 
+@pytest.mark.parametrize("queries", [1, 3])
+def test_slots_past_the_end_may_hold_anything(queries):
+    rng = np.random.default_rng(8)
+    k, v, table = pages(rng, 16)
+    q = lib.normal(rng, B, H, queries, D, dtype=ts.f32)
+    exact = paged.reference(q, k, v, table, LENGTHS)
+    for b, count in enumerate(LENGTHS):
+        for place in range(count, 16 * table.shape[1]):
+            k[table[b, place // 16], place % 16] = v[table[b, place // 16], place % 16] = np.nan
+    lib.close(paged(q, k, v, table, LENGTHS), exact, ts.f32, 8)
+
+
 def test_empty_sequences_and_layouts():
     rng = np.random.default_rng(2)
     k, v, table = pages(rng, 16)
@@ -163,7 +175,8 @@ def test_code_for_gpus(kind, head, target):
     made = paged.compile(
         head[0], value_dim=head[1], pages=kind, target=target, dtype=ts.f32 if kind == ts.f32 else ts.bf16
     )
-    assert max(one["spill_store_bytes"] for one in made.reflection["kernels"].values()) <= 128
+    most = 1024 if kind == ts.f32 and head[0] > 256 else 128
+    assert max(one["spill_store_bytes"] for one in made.reflection["kernels"].values()) <= most
     assert parts_of(target_named(target), 8, 32768, 64) == 2 * target_named(target).machine.units // 8
 
 
@@ -205,6 +218,7 @@ WRONG = {
     "wrong-dtype of the table": lambda: paged(Q, K, V, TABLE.astype(np.int64), LENGTHS),
     "wrong-dtype of pages": lambda: paged(Q, K.astype(np.int8), V.astype(np.int8), TABLE, LENGTHS),
     "bad-argument": lambda: paged(Q, K, V, TABLE, LENGTHS, window=-1),
+    "bad-argument of a length": lambda: paged(Q, K, V, TABLE, LENGTHS, max_length=-1),
     "bad-argument of a cap": lambda: paged(Q, K, V, TABLE, LENGTHS, softcap=0.0),
     "wrong-shape of what is appended": lambda: op.append_kv(K[:B, :2], V[:B, :3], K, V, TABLE, LENGTHS),
     "wrong-rank of parts": lambda: op.attn.merge(Q, Q[..., 0]),

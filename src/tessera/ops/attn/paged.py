@@ -18,7 +18,7 @@ from tessera.ops.attn.flash import Layout, by_layout, flash_attention
 from tessera.ops.attn.flash_steps import FAR, accumulator
 from tessera.ops.attn.paged_steps import MERGE, PAGED, PagedCall, append, blocks_of
 from tessera.ops.refusals import checked, checked_methods, refused
-from tessera.ops.steps import check_no_gradient, needs_gradient, written
+from tessera.ops.steps import check_no_gradient, check_not_traced, needs_gradient, written
 from tessera.runtime.arrays import asarray
 from tessera.target.artifact import Artifact
 
@@ -62,7 +62,7 @@ class PagedAttention:
                 float8 (e4m3, e5m2). Any strides: values may be a part of keys, as in latent attention
                 (`v_pages = k_pages[..., :512]`).
             v_pages: values `(pages, slots, G, E)` of the dtype of `k_pages`.
-            page_table: i32 `(B, most)`.
+            page_table: i32 `(B, most)`. A page that is not there reads as zeros.
             lengths: i32 `(B,)`: keys of each sequence. Read on the device.
             causal: whether a query sees no key after its place; the last query has the place of the last key.
             scale: of products; by default `D ** -0.5`.
@@ -101,6 +101,8 @@ class PagedAttention:
         if sinks is not None:
             rows.same_shape(sinks, "sinks", (queries.shape[1],))
             _check_f32(sinks, "sinks")
+        if max_length is not None and max_length < 0:
+            raise refused(f"max_length is {max_length}", "bad-argument", "it is not negative, or None")
         room = int(page_table.shape[1]) * int(k_pages.shape[1])
         factor = float(queries.shape[3]) ** -0.5 if scale is None else float(scale)
         in_k, in_v = (_factors(one, name, groups, q) for one, name in ((k_scale, "k_scale"), (v_scale, "v_scale")))
@@ -123,13 +125,14 @@ class PagedAttention:
         window: int | None = None,
         softcap: float | None = None,
         sinks: Any = None,
-        k_scale: Any = 1.0,
-        v_scale: Any = 1.0,
+        k_scale: Any = None,
+        v_scale: Any = None,
     ) -> Any:
         """Return the exact result in NumPy and float64, for queries `(B, H, S, D)`."""
         q, table, counts = arrays.host(q), arrays.host(page_table).astype(int), arrays.host(lengths).astype(int)
         pages = [
-            arrays.host(one) * np.reshape(arrays.host(factor) if arrays.is_torch(factor) else factor, (-1, 1))
+            arrays.host(one)
+            * np.reshape(1.0 if factor is None else arrays.host(factor) if arrays.is_torch(factor) else factor, (-1, 1))
             for one, factor in ((k_pages, k_scale), (v_pages, v_scale))
         ]
         made = np.zeros((*q.shape[:3], v_pages.shape[3]))
@@ -226,6 +229,7 @@ def append_kv(
     rows.same_shape(v, "v", (*k.shape[:3], v_pages.shape[3]))
     rows.same_dtype(v, "v", k, "k")
     check_no_gradient((k, v, k_pages, v_pages))
+    check_not_traced()
     scales = [_factors(one, name, groups, k) for one, name in ((k_scale, "k_scale"), (v_scale, "v_scale"))]
     if 0 in k.shape:
         return

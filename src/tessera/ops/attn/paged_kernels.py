@@ -71,6 +71,8 @@ def paged_parts(
             powers = power(scores, base[:, None], factor, plain)
             sums = kept * sums + ts.tile.row_sum(powers)
             values = v[number, slot : slot + BN, g, e : e + BE].to(q.dtype)
+            # What was never stored may be anything, NaN too, which weights of 0 do not hide.
+            values = ts.tile.where((n + ts.tile.arange(BN, dtype=ts.i64) < length)[:, None], values, 0.0)
             total = ts.tile.mma(powers.to(q.dtype), values, kept[:, None] * total)
             tops = above
         found = total / ts.tile.where(sums == 0.0, 1.0, sums)[:, None]

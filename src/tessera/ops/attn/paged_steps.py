@@ -20,7 +20,7 @@ _MOST_ROWS, _LEAST_KEYS = 64, 8
 _MOST_KEYS, _MOST_VALUES = 64, 256
 """Keys of a step at most, and elements of values that a program computes at most."""
 _WIDE_KEYS = 32
-"""Keys of a step where heads are wider than `_WIDE_HEAD`."""
+"""Keys of a step where heads are wider than `_WIDE_HEAD`, and of 32 bits."""
 _WIDE_HEAD = 256
 _LEAST_ROWS = 16
 _LEAST_STEPS = 4
@@ -87,7 +87,7 @@ def blocks_of(
     if not target.simt:
         return {"BM": rows_in, "BN": min(page, _MOST_KEYS), "BE": values}
     rows_in = rows_in if kinds[0].bits > 16 else _MOST_ROWS  # warpgroups take so many
-    keys = min(page, _WIDE_KEYS if max(head) > _WIDE_HEAD else _MOST_KEYS)
+    keys = min(page, _WIDE_KEYS if max(head) > _WIDE_HEAD or kinds[0].bits > 16 else _MOST_KEYS)
     room = target.shared_bytes - _APART
     while rows_in * head[0] * kinds[0].bytes + 2 * keys * (head[0] + values) * kinds[1].bytes > room:
         if keys > _LEAST_KEYS:
