@@ -63,6 +63,22 @@ def trailing(shape: Sequence[Any], normalized_shape: int | Sequence[int], name: 
     return sizes
 
 
+def check_rank(array: Any, name: str, rank: int) -> None:
+    """Check how many dimensions an argument has.
+
+    Raises:
+        CallError: `not-an-array` or `wrong-rank`.
+    """
+    shape = tuple(arrays.shape_of(array, name))
+    if len(shape) != rank:
+        raise CallError(
+            f"{name} has the shape {shape}",
+            code="wrong-rank",
+            location=caller_location(),
+            help=f"it has {rank} dimensions",
+        )
+
+
 def same_shape(array: Any, name: str, wanted: Sequence[Any]) -> None:
     """Check the shape of an argument.
 

@@ -265,10 +265,7 @@ def operands(q: Any, k: Any, v: Any, layout: str) -> tuple[Any, Any, Any]:
     if layout not in ("bhsd", "bshd"):
         raise refused(f"layout is {layout!r:.60}", "bad-argument", "'bhsd' or 'bshd'")
     for name, one in (("q", q), ("k", k), ("v", v)):
-        if len(arrays.shape_of(one, name)) != 4:
-            raise refused(
-                f"{name} has the shape {tuple(arrays.shape_of(one, name))}", "wrong-rank", "it has four dimensions"
-            )
+        rows.check_rank(one, name, 4)
         if name != "q":
             rows.same_dtype(one, name, q, "q")
     q, k, v = (by_layout(one, layout) for one in (q, k, v))

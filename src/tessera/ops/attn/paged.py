@@ -221,8 +221,7 @@ def append_kv(
         CallError: as for `op.paged_attention`.
     """
     for name, one in (("k", k), ("v", v)):
-        if len(arrays.shape_of(one, name)) != 4:
-            raise refused(f"{name} has the shape {tuple(one.shape)}", "wrong-rank", "it has four dimensions")
+        rows.check_rank(one, name, 4)
     turned = by_layout(k, "bshd")
     groups = _check_pages(turned, k_pages, v_pages, page_table, lengths)
     rows.same_shape(k, "k", (k.shape[0], k.shape[1], groups, k.shape[3]))
@@ -282,8 +281,7 @@ def _check_pages(q: Any, k_pages: Any, v_pages: Any, table: Any, lengths: Any) -
         CallError: for what does not fit.
     """
     for name, one, rank in (("q", q, 4), ("k_pages", k_pages, 4), ("v_pages", v_pages, 4), ("page_table", table, 2)):
-        if len(arrays.shape_of(one, name)) != rank:
-            raise refused(f"{name} has the shape {tuple(one.shape)}", "wrong-rank", f"it has {rank} dimensions")
+        rows.check_rank(one, name, rank)
     if rows.float_dtype(q, "q").name == "f64":
         raise refused("q has the dtype f64", "wrong-dtype", "it takes f32, bf16 or f16")
     found = arrays.dtype_of(k_pages, "k_pages")

@@ -15,17 +15,6 @@ from tessera.ops.refusals import refused
 _DTYPES = ("f32", "bf16", "f16")
 
 
-def check_rank(array: Any, name: str, rank: int) -> None:
-    """Check how many dimensions an argument has.
-
-    Raises:
-        CallError: `not-an-array` or `wrong-rank`.
-    """
-    shape = tuple(arrays.shape_of(array, name))
-    if len(shape) != rank:
-        raise refused(f"{name} has the shape {shape}", "wrong-rank", f"it has {rank} dimensions")
-
-
 def narrow(array: Any, name: str) -> DType:
     """Return the dtype of an argument whose products are accumulated in f32.
 
@@ -61,7 +50,7 @@ def check_operands(q: Any, k: Any, v: Any, names: Sequence[str]) -> None:
         CallError: `not-an-array`, `wrong-rank`, `wrong-dtype` or `wrong-shape`.
     """
     for name, one in zip(names, (q, k, v), strict=True):
-        check_rank(one, name, 4)
+        rows.check_rank(one, name, 4)
         narrow(one, name)
         rows.same_dtype(one, name, v, names[2])
     batch, places, groups, size = arrays.shape_of(q, names[0])

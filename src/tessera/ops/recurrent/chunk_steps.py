@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from tessera.data import dataclass
 from tessera.driver.compile import compile as compiled
@@ -14,16 +14,16 @@ from tessera.ops.steps import Arguments, Gradient, Step, like, missing
 from tessera.target.artifact import Artifact
 from tessera.target.records import TargetRecord
 
-_APART = 2048
+APART = 2048
 """Bytes of shared memory that operands leave to what threads exchange."""
-_SMALLEST = 16
+SMALLEST = 16
 _STEPS = 64
 """Of chunks of gradients, at most."""
 
 
 @dataclass(frozen=True)
-class Chunks:
-    """Steps of chunks, and blocks of states, of kernels for a machine.
+class HeadsOn:
+    """Heads on a machine, by which chunks and blocks are chosen.
 
     Args:
         target: the machine.
@@ -38,9 +38,13 @@ class Chunks:
     value: int
 
     @classmethod
-    def of(cls, q: Any, v: Any) -> Chunks:
-        """Return those for arrays, on their device."""
+    def of(cls, q: Any, v: Any) -> Self:
+        """Return those of arrays, on their device."""
         return cls(rows.record_of(q), arrays.dtype_of(q), int(q.shape[3]), int(v.shape[3]))
+
+
+class Chunks(HeadsOn):
+    """Steps of chunks, and blocks of states, of kernels for a machine."""
 
     def forward(self) -> int:
         """Return the steps of a chunk of results."""
@@ -77,15 +81,15 @@ class Chunks:
             moved: elements of a step.
             kept: elements beside.
         """
-        room = (self.target.shared_bytes - _APART) // self.dtype.bytes - kept
-        while steps * moved > room and steps > _SMALLEST:
+        room = (self.target.shared_bytes - APART) // self.dtype.bytes - kept
+        while steps * moved > room and steps > SMALLEST:
             steps //= 2
         return steps
 
 
 def padded(size: int) -> int:
     """Return a size rounded up to what matrix units take."""
-    return -(-size // _SMALLEST) * _SMALLEST
+    return -(-size // SMALLEST) * SMALLEST
 
 
 def compiled_part(

@@ -15,7 +15,6 @@ from tessera.ops import arrays, rows
 from tessera.ops.recurrent import chunk_kernels, delta_kernels
 from tessera.ops.recurrent.calls import (
     check_operands,
-    check_rank,
     check_state,
     converted,
     factor_of,
@@ -208,7 +207,7 @@ def _arguments(q: Any, k: Any, v: Any, g: Any, beta: Any, state: Any) -> tuple[A
     check_operands(q, k, v, ("q", "k", "v"))
     batch, places, heads, size = arrays.shape_of(v, "v")
     for name, one in (("g", g), ("beta", beta)):
-        check_rank(one, name, 3)
+        rows.check_rank(one, name, 3)
         rows.same_shape(one, name, (batch, places, heads))
     check_state(state, (batch, heads, arrays.shape_of(q, "q")[3], size))
     return q, k, v, in_f32(g, "g"), in_f32(beta, "beta"), state

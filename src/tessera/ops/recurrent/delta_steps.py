@@ -6,49 +6,26 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.data import dataclass
-from tessera.numerics.dtypes import DType
 from tessera.ops import arrays, rows
 from tessera.ops.recurrent import delta_kernels as kernels
 from tessera.ops.recurrent.chunk_kernels import outputs
-from tessera.ops.recurrent.chunk_steps import last_states, padded, states_of_chunks
+from tessera.ops.recurrent.chunk_steps import APART, SMALLEST, HeadsOn, last_states, padded, states_of_chunks
 from tessera.ops.steps import Arguments, Gradient, Step, like
-from tessera.target.records import TargetRecord
 
 _STEPS = 64
-_APART = 2048
-"""Bytes of shared memory that operands leave to what threads exchange."""
-_SMALLEST = 16
 _LONG_KEY = 128
 """Elements of keys from which on programs have narrower parts of states, which are as long."""
 
 
-@dataclass(frozen=True)
-class DeltaChunks:
-    """Steps of chunks, and parts of states, of kernels for a machine.
-
-    Args:
-        target: the machine.
-        dtype: of queries, keys and values.
-        key: elements of a head of queries and keys.
-        value: elements of a head of values.
-    """
-
-    target: TargetRecord
-    dtype: DType
-    key: int
-    value: int
-
-    @classmethod
-    def of(cls, q: Any, v: Any) -> DeltaChunks:
-        """Return those for arrays, on their device."""
-        return cls(rows.record_of(q), arrays.dtype_of(q), int(q.shape[3]), int(v.shape[3]))
+class DeltaChunks(HeadsOn):
+    """Steps of chunks, and parts of states, of kernels for a machine."""
 
     def steps(self) -> int:
         """Return the steps of a chunk: as many as fit shared memory with the matrices that are inverted."""
         found = _STEPS
         if self.target.simt:
-            while max(self._inverting(found), self._updating(found)) > self.target.shared_bytes - _APART:
-                if found == _SMALLEST:
+            while max(self._inverting(found), self._updating(found)) > self.target.shared_bytes - APART:
+                if found == SMALLEST:
                     break
                 found //= 2
         return found
@@ -62,7 +39,7 @@ class DeltaChunks:
         """Return the steps of a chunk of gradients, as shared memory holds what is read for each."""
         found = self.steps()
         if self.target.simt:
-            while self._solving(found) > self.target.shared_bytes - _APART and found > _SMALLEST:
+            while self._solving(found) > self.target.shared_bytes - APART and found > SMALLEST:
                 found //= 2
         return found
 

@@ -14,7 +14,6 @@ from tessera.ops import arrays, rows
 from tessera.ops.recurrent import chunk_kernels as kernels
 from tessera.ops.recurrent.calls import (
     check_operands,
-    check_rank,
     check_state,
     converted,
     factor_of,
@@ -184,7 +183,7 @@ def _arguments(q: Any, k: Any, v: Any, g: Any, state: Any) -> tuple[Any, ...]:
     """
     check_operands(q, k, v, ("q", "k", "v"))
     batch, places, heads, size = arrays.shape_of(v, "v")
-    check_rank(g, "g", 3)
+    rows.check_rank(g, "g", 3)
     rows.same_shape(g, "g", (batch, places, heads))
     check_state(state, (batch, heads, arrays.shape_of(q, "q")[3], size))
     return q, k, v, in_f32(g, "g"), None, None, state

@@ -12,7 +12,6 @@ from tessera.ops import arrays, rows
 from tessera.ops.recurrent import chunk_kernels as kernels
 from tessera.ops.recurrent.calls import (
     check_operands,
-    check_rank,
     check_state,
     converted,
     first_state,
@@ -190,7 +189,7 @@ def _arguments(x: Any, dt: Any, a: Any, b: Any, c: Any, d: Any, state: Any) -> t
     """
     check_operands(c, b, x, ("c", "b", "x"))
     batch, places, heads, size = arrays.shape_of(x, "x")
-    check_rank(dt, "dt", 3)
+    rows.check_rank(dt, "dt", 3)
     rows.same_shape(dt, "dt", (batch, places, heads))
     rows.same_shape(a, "a", (heads,))
     if d is not None:
