@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from tessera.driver.kernel import kernel
     from tessera.driver.loaded import load
     from tessera.frontend.tile import assume
+    from tessera.graph import grad, jit, jvp, stop_gradient, value_and_grad, vjp
     from tessera.runtime import asarray, empty, from_dlpack, full, ones, to_numpy, zeros
     from tessera.target.artifact import Artifact
 
@@ -93,10 +94,16 @@ _LAZY = {
     "empty": "tessera.runtime",
     "from_dlpack": "tessera.runtime",
     "full": "tessera.runtime",
+    "grad": "tessera.graph",
+    "jit": "tessera.graph",
+    "jvp": "tessera.graph",
     "kernel": "tessera.driver.kernel",
     "load": "tessera.driver.loaded",
     "ones": "tessera.runtime",
+    "stop_gradient": "tessera.graph",
     "to_numpy": "tessera.runtime",
+    "value_and_grad": "tessera.graph",
+    "vjp": "tessera.graph",
     "zeros": "tessera.runtime",
 }
 """Where names come from that need the compiler or a device library; imported at their first use."""
@@ -149,6 +156,7 @@ __all__ = [
     "from_dlpack",
     "full",
     "function",
+    "grad",
     "i8",
     "i16",
     "i32",
@@ -157,6 +165,8 @@ __all__ = [
     "int16",
     "int32",
     "int64",
+    "jit",
+    "jvp",
     "kernel",
     "load",
     "loss_scale",
@@ -167,6 +177,7 @@ __all__ = [
     "runtime",
     "saturate",
     "stochastic_round",
+    "stop_gradient",
     "tf32",
     "tile",
     "to_numpy",
@@ -178,6 +189,8 @@ __all__ = [
     "uint16",
     "uint32",
     "uint64",
+    "value_and_grad",
+    "vjp",
     "zeros",
 ]
 

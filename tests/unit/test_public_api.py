@@ -117,6 +117,10 @@ def parts(
     x[3, 3] = ts.tile.sum(ts.tile.take_along_axis(v, v.to(ts.i32), axis, fill))
 
 
+def square(x):
+    return np.sum(x * x)
+
+
 ARRAY = np.zeros((8, 8), np.float32)
 PARTS = {"start": 1, "stop": 7, "step": 2, "place": -1, "axis": 0, "shift": 3, "pieces": 4, "index": 2, "fill": 0.5}
 CALLS: dict[str, tuple[Callable[..., Any], list[Any], dict[str, Any]]] = {
@@ -153,6 +157,15 @@ CALLS: dict[str, tuple[Callable[..., Any], list[Any], dict[str, Any]]] = {
     "assume": (ts.assume, [True], {}),
     "capabilities": (ts.runtime.capabilities, ["cpu"], {}),
     "select_backend": (ts.runtime.select_backend, ["rocm"], {}),
+    "jit": (ts.jit, [square], {}),
+    "a traced function": (ts.jit(square), [ARRAY], {}),
+    "grad": (ts.grad, [square], {"argnums": 0, "has_aux": False}),
+    "value_and_grad": (ts.value_and_grad, [square], {"argnums": (0,), "has_aux": False}),
+    "a gradient": (ts.grad(square), [ARRAY], {}),
+    "vjp": (ts.vjp, [square, ARRAY], {}),
+    "the other half of vjp": (ts.vjp(square, ARRAY)[1], [np.ones((), np.float32)], {}),
+    "jvp": (ts.jvp, [square, (ARRAY,), (ARRAY,)], {}),
+    "stop_gradient": (ts.stop_gradient, [ARRAY], {}),
 }
 
 

@@ -82,6 +82,12 @@ class Kernel(Calls[P, R]):
         functools.update_wrapper(self, function)
         signature = Signature.of(function, layouts, dtypes, missing)
         keep_text(function)
+        self._begin(signature, space, key, agreement)
+
+    def _begin(
+        self, signature: Signature, space: Space = (), key: tuple[str, ...] = (), agreement: Agreement | None = None
+    ) -> None:
+        """Set all that follows from the parameters."""
         self.space = space
         self.key = key
         self.variants = Variants(signature, space, agreement)

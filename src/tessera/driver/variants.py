@@ -264,7 +264,8 @@ def compile_point(
 
     full = specialize_at(signature, spec, point)
     built = build_kernel(signature, full, reads)
-    _check_names(signature, point, built.tunables_read)
+    if point:
+        _check_names(signature, point, built.tunables_read)
     facts = {
         "config": {
             name: value if isinstance(value, int | float | str | bool) else repr(value) for name, value in point.items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import field, replace
 from typing import Any, cast
@@ -19,6 +19,7 @@ from tessera.frontend import loops as loops
 from tessera.frontend.builder import Builder
 from tessera.frontend.evaluate import execute
 from tessera.frontend.flow import RESULT
+from tessera.frontend.generated import Generated
 from tessera.frontend.ops.assume import apply_assumptions
 from tessera.frontend.reads import ABSENT, Reads, attribute_of
 from tessera.frontend.registry import load_all
@@ -34,6 +35,7 @@ from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp
 from tessera.ir.tile.structure import ArgInfo, GridOp, KernelOp, ReturnOp
 from tessera.ir.tile.types import DYNAMIC, TensorType
 from tessera.ir.types import element_type, index
+from tessera.target.dims import Dim
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +75,8 @@ def build_kernel(signature: Signature, spec: Specialization, reads: Reads | None
         LanguageError: for source the language does not have.
         TypeMismatchError: for operations whose operands do not fit.
     """
+    if isinstance(signature.function, Generated):
+        return signature.function.build(signature, spec)
     load_all()
     fixed: dict[str, int] = {}
     reads = reads or Reads({"kernel": signature.function})
@@ -116,7 +120,8 @@ def _attempt(
     body = Block()
     b = Builder(signature, spec, fixed, body, has_grid, reads)
     loc = to_loc(b.frame.source.header())
-    kernel = KernelOp(signature.name, _infos(signature, spec), _argument_types(signature, spec, b), spec.profile)
+    types = argument_types(signature, b.dims.static_size)
+    kernel = KernelOp(signature.name, argument_infos(signature, spec), types, spec.profile)
     kernel.location = loc
     entry = kernel.body.block
     _bind_parameters(b, entry)
@@ -165,19 +170,26 @@ def _detached(block: Block) -> list[Operation]:
     return ops
 
 
-def _argument_types(signature: Signature, spec: Specialization, b: Builder) -> list[Attribute]:
+def argument_types(signature: Signature, static: Callable[[Dim], int | None]) -> list[Attribute]:
+    """Return the types of a kernel's arguments.
+
+    Args:
+        signature: its parameters.
+        static: gives the size of a dimension that is compiled in.
+    """
     types: list[Attribute] = []
     for param in signature.runtime_params:
         element = element_type(param.dtype)
         if isinstance(param, TensorParam):
-            sizes = [b.dims.static_size(dim) for dim in param.dims]
+            sizes = [static(dim) for dim in param.dims]
             types.append(TensorType.of([DYNAMIC if size is None else size for size in sizes], element))
         else:
             types.append(element)
     return types
 
 
-def _infos(signature: Signature, spec: Specialization) -> list[ArgInfo]:
+def argument_infos(signature: Signature, spec: Specialization) -> list[ArgInfo]:
+    """Return what is known of each of a kernel's arguments."""
     pairs = zip(signature.runtime_params, spec.args, strict=True)
     return [_tensor_info(p, f) if isinstance(p, TensorParam) else _scalar_info(p, f) for p, f in pairs]
 

@@ -41,10 +41,11 @@ def new_context() -> Context:
     from xdsl.dialects.builtin import Builtin
     from xdsl.dialects.scf import Scf
 
+    from tessera.ir.graph import graph_dialect
     from tessera.ir.target import target_dialect
     from tessera.ir.tile import tile_dialect
 
     context = Context()
-    for dialect in (Builtin, Scf, tile_dialect(), target_dialect()):
+    for dialect in (Builtin, Scf, graph_dialect(), tile_dialect(), target_dialect()):
         context.load_dialect(dialect)
     return context

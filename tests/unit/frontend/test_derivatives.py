@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.autodiff.partials import PARTIALS
 from tessera.errors import LanguageError, TypeMismatchError
-from tessera.frontend.tangents import PARTIALS
 
 
 @ts.kernel

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from xdsl.ir import Block, Operation, SSAValue
 
+from tessera.autodiff.partials import PARTIALS
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend import tile
 from tessera.frontend.builder import Builder
@@ -15,7 +16,6 @@ from tessera.frontend.convert import apply, broadcast_to, constant, operand, to_
 from tessera.frontend.function import DeviceFunction
 from tessera.frontend.registry import compiles
 from tessera.frontend.structure import StructureValue
-from tessera.frontend.tangents import PARTIALS
 from tessera.frontend.values import Value, is_number, show, wrap
 from tessera.ir.locations import location_of
 from tessera.ir.tile.elementwise import CastOp, ElementwiseOp, RoundTf32Op, SplatOp

@@ -1,0 +1,1 @@
+"""Derivatives of graphs: ops are appended that compute them."""

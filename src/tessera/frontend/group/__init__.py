@@ -1,0 +1,1 @@
+"""From a group of a graph to its kernel in TIR-H."""

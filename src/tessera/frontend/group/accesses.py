@@ -1,0 +1,204 @@
+"""What the kernel of a group reads and writes, along which axes, and how many elements of each a program takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count, pairwise
+from typing import Any
+
+from xdsl.ir import BlockArgument, Operation, SSAValue
+
+from tessera.data import dataclass
+from tessera.ir.graph.points import FullOp, IotaOp, SizeOp
+from tessera.ir.graph.structure import GroupOp
+from tessera.ir.graph.sums import ReduceOp
+from tessera.ir.graph.types import ONE, dim_of, dims_of
+from tessera.schedule.fuse.groups import AXES, ROWS
+from tessera.schedule.fuse.places import NONE, Place, attribute_at, is_view, result_at, source_place
+from tessera.target.dims import Dim
+
+PROGRAM = 1024
+"""Elements that a program of maps takes."""
+SQUARE = 32
+"""Elements along each of two axes where arrays differ in which of them is the inner one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One array as a kernel's parameter.
+
+    Args:
+        number: its place among the group's operands, or results.
+        is_result: which of them.
+        place: the axis of each dimension of the array.
+    """
+
+    number: int
+    is_result: bool
+    place: Place
+
+    def position(self, axis: int) -> int | None:
+        """Return the dimension that goes along an axis."""
+        return self.place.index(axis) if axis in self.place else None
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Neighbouring axes of a group that are one axis of its kernel.
+
+    Args:
+        parts: the group's axes.
+        block: elements of one program; 0 for the whole axis.
+    """
+
+    parts: tuple[int, ...]
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The form of a group's kernel.
+
+    Args:
+        accesses: what it reads, then what it writes.
+        axes: its axes.
+        sizes: the sizes that it is given as numbers.
+    """
+
+    accesses: tuple[Access, ...]
+    axes: tuple[Axis, ...]
+    sizes: tuple[Dim, ...]
+
+    def along(self, access: Access) -> tuple[int, ...]:
+        """Return the kernel's axis of each dimension of a parameter, in the array's order."""
+        found = [self._axis_of(at) for at in access.place if at != NONE]
+        return tuple(dict.fromkeys(found))
+
+    def _axis_of(self, part: int) -> int:
+        return next(number for number, axis in enumerate(self.axes) if part in axis.parts)
+
+
+def shape_of(group: GroupOp, contiguous: Sequence[bool], hints: Mapping[str, int]) -> Shape:
+    """Return the form of a group's kernel.
+
+    Args:
+        group: the group.
+        contiguous: whether each operand's elements lie side by side, in order.
+        hints: sizes of the symbols at the first call, by which blocks are chosen; any others are right, too.
+    """
+    demand = _Demand(group)
+    accesses = tuple(demand.accesses)
+    whole: Any = group.attributes[AXES]
+    dims = [dim_of(size.data) for size in whole.data]
+    along: Any = group.attributes[ROWS]
+    rows = {*along.get_values()}
+    lies = [access.is_result or contiguous[access.number] for access in accesses]
+    parts: list[list[int]] = [[0]] if dims else []
+    for first, second in pairwise(range(len(dims))):
+        together = (first in rows) == (second in rows) and not {first, second} & demand.counted
+        if together and all(map(_is_one, accesses, lies, [first] * len(lies), [second] * len(lies))):
+            parts[-1].append(second)
+        else:
+            parts.append([second])
+    known = [_product(dims[part].value(hints) for part in each) for each in parts]
+    inner = [_inner(access, parts) for access in accesses if access.place]
+    blocks = _blocks(known, [each[0] in rows for each in parts], inner)
+    axes = tuple(Axis(tuple(each), block) for each, block in zip(parts, blocks, strict=True))
+    return Shape(accesses, axes, tuple(dict.fromkeys(demand.sizes)))
+
+
+def _is_one(access: Access, lies: bool, first: int, second: int) -> bool:
+    """Return whether two axes are one for an array: its dimensions along them are neighbours, or it has neither."""
+    before, after = access.position(first), access.position(second)
+    if before is None or after is None:
+        return before is after
+    return lies and after == before + 1
+
+
+def _inner(access: Access, parts: Sequence[Sequence[int]]) -> int | None:
+    """Return the axis along which an array's elements are neighbours."""
+    last = next((at for at in reversed(access.place) if at != NONE), None)
+    return next((number for number, each in enumerate(parts) if last in each), None)
+
+
+def _product(sizes: Iterable[int | None]) -> int:
+    total = 1
+    for size in sizes:
+        total *= PROGRAM if size is None else size
+    return total
+
+
+def _blocks(sizes: Sequence[int], rows: Sequence[bool], inner: Sequence[int | None]) -> list[int]:
+    """Return how many elements along each axis a program takes: rows whole, else as many as are neighbours."""
+    if any(rows):
+        return [0 if row else 1 for row in rows]
+    blocks = [1] * len(sizes)
+    others = {axis for axis in inner if axis is not None and axis != len(sizes) - 1}
+    left = SQUARE if others else PROGRAM
+    for axis in sorted(others)[-1:]:
+        blocks[axis] = min(_power(sizes[axis]), SQUARE)
+    for axis in reversed(range(len(sizes))):
+        if blocks[axis] == 1 and left > 1:
+            blocks[axis] = min(_power(sizes[axis]), left)
+            left //= blocks[axis]
+    return blocks
+
+
+def _power(size: int) -> int:
+    """Return the least power of two that is not below a size."""
+    return 1 << max(size - 1, 0).bit_length()
+
+
+class _Demand:
+    """Walks from what a group writes to all that it reads.
+
+    Args:
+        group: the group.
+    """
+
+    def __init__(self, group: GroupOp) -> None:
+        self.accesses: dict[Access, None] = {}
+        self.counted: set[int] = set()
+        """Axes whose places are asked for."""
+        self.sizes: list[Dim] = []
+        self._seen: set[tuple[SSAValue, Place]] = set()
+        end = group.body.block.last_op
+        assert end is not None, "a group ends with its yield"
+        places = [yielded_place(value) for value in end.operands]
+        for value, place in zip(end.operands, places, strict=True):
+            self._walk(value, place)
+        self.accesses.update({Access(number, True, place): None for number, place in enumerate(places)})
+
+    def _walk(self, value: SSAValue, place: Place) -> None:
+        if (value, place) in self._seen:
+            return
+        self._seen.add((value, place))
+        op = value.owner
+        if isinstance(value, BlockArgument) or not isinstance(op, Operation):
+            assert isinstance(value, BlockArgument), "operands of a group are its block's arguments"
+            self.accesses[Access(value.index, False, place)] = None
+        elif isinstance(op, IotaOp):
+            self.counted |= {place[op.axis.data]} - {NONE}
+        elif isinstance(op, SizeOp):
+            self.sizes.append(op.dim)
+        elif is_view(op):
+            self._walk(op.operands[0], source_place(op, place))
+        elif not isinstance(op, FullOp):
+            for operand in op.operands:
+                self._walk(operand, operand_place(op, place))
+
+
+def yielded_place(value: SSAValue) -> Place:
+    """Return the place of what a group writes: an operand that is only copied goes along the axes in order."""
+    op = value.owner
+    at = result_at(op) if isinstance(op, Operation) else None
+    if at is not None:
+        return at
+    numbers = count()
+    return tuple(NONE if dim == ONE else next(numbers) for dim in dims_of(value))
+
+
+def operand_place(op: Operation, place: Place) -> Place:
+    """Return the place of the operands of an op that computes something at a place."""
+    at = attribute_at(op)
+    return at if isinstance(op, ReduceOp) and at is not None else place

@@ -1,0 +1,218 @@
+"""Writes the kernel of a group: one grid, in which each program loads, computes and stores its part.
+
+16-bit floats are computed with in f32 and rounded where they are stored or cast to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from xdsl.dialects.builtin import LocationAttr
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
+
+from tessera.data import dataclass
+from tessera.frontend.group.accesses import Access, Shape, operand_place
+from tessera.ir.graph.points import CastOp, FullOp, IotaOp, MapOp, SizeOp
+from tessera.ir.graph.structure import GroupOp
+from tessera.ir.graph.sums import ReduceOp
+from tessera.ir.graph.types import array_type
+from tessera.ir.tile.elementwise import ArangeOp, ConstantOp, ElementwiseOp, SplatOp
+from tessera.ir.tile.elementwise import CastOp as TileCastOp
+from tessera.ir.tile.memory import LoadOp, StoreOp
+from tessera.ir.tile.reduce import ReduceOp as TileReduceOp
+from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
+from tessera.ir.tile.structure import DimOp, GridOp
+from tessera.ir.tile.types import element_of, shape_of
+from tessera.ir.types import element_type, index
+from tessera.numerics import dtypes
+from tessera.numerics.dtypes import DType
+from tessera.schedule.fuse.places import NONE, Place, is_view, source_place
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A value in registers.
+
+    Args:
+        ssa: a tile, or a scalar where it has no axis.
+        axes: the kernel's axes of its dimensions, in order.
+    """
+
+    ssa: SSAValue
+    axes: tuple[int, ...]
+
+
+def computed_in(dtype: DType) -> DType:
+    """Return the dtype that values of a dtype are computed in."""
+    return dtypes.f32 if dtype.is_float and dtype.bits < 32 else dtype
+
+
+class Emitter:
+    """Writes a group's ops for one program.
+
+    Args:
+        group: the group.
+        shape: the kernel's form.
+        arguments: its parameters: one for each access, then the sizes.
+        sizes: elements of each axis that a program takes.
+        location: where the group's source is.
+    """
+
+    def __init__(
+        self,
+        group: GroupOp,
+        shape: Shape,
+        arguments: Sequence[SSAValue],
+        sizes: Sequence[int],
+        location: LocationAttr,
+    ) -> None:
+        self._group = group
+        self._shape = shape
+        self._arguments = dict(zip((*shape.accesses, *shape.sizes), arguments, strict=True))
+        self._sizes = sizes
+        self._location = location
+        self._held: dict[tuple[SSAValue, Place], Held] = {}
+        self._block = Block()
+
+    def write(self, entry: Block) -> None:
+        """Write the grid, with all that it needs, to the end of a kernel."""
+        kept = [number for number, axis in enumerate(self._shape.axes) if axis.block]
+        self._block = entry
+        extents = [self._extent(number) for number in kept]
+        self._zero = self._add(ConstantOp(0, index)).results[0]
+        grid = GridOp(extents, [self._shape.axes[number].block for number in kept])
+        self._offsets = dict(zip(kept, grid.body.block.args, strict=True))
+        self._block = grid.body.block
+        self._store()
+        self._block = entry
+        self._add(grid)
+
+    def _add(self, op: Operation) -> Operation:
+        op.location = self._location
+        self._block.add_op(op)
+        return op
+
+    def _extent(self, axis: int) -> SSAValue:
+        """Return the size of an axis, from an argument that goes along it."""
+        access = next(one for one in self._shape.accesses if axis in self._shape.along(one))
+        return self._add(DimOp(self._arguments[access], self._shape.along(access).index(axis))).results[0]
+
+    def _store(self) -> None:
+        end = self._group.body.block.last_op
+        assert end is not None, "a group ends with its yield"
+        for access in self._shape.accesses:
+            if access.is_result:
+                self._store_one(access, end.operands[access.number])
+
+    def _store_one(self, access: Access, value: SSAValue) -> None:
+        axes = self._shape.along(access)
+        held = self._spread(self._value(value, access.place), self._tiled(axes))
+        stored = self._cast(held.ssa, array_type(value).element)
+        offsets, sizes, drop = self._box(axes)
+        order = [held.axes.index(axis) for axis in axes if axis in held.axes]
+        if order != sorted(order):
+            stored = self._add(TransposeOp(stored, order)).results[0]
+        self._add(StoreOp(stored, self._arguments[access], offsets, sizes, drop))
+
+    def _tiled(self, axes: Sequence[int]) -> tuple[int, ...]:
+        """Return those of some axes along which a program has several elements."""
+        return tuple(sorted(axis for axis in axes if self._shape.axes[axis].block != 1))
+
+    def _box(self, axes: Sequence[int]) -> tuple[Sequence[SSAValue], list[int], list[int]]:
+        """Return offsets, sizes and dropped dimensions of a program's part of an array."""
+        if not axes:
+            return [self._zero], [1], [0]
+        tiled = self._tiled(axes)
+        offsets = [self._offsets.get(axis, self._zero) for axis in axes]
+        sizes = [self._sizes[axis] if axis in tiled else 1 for axis in axes]
+        return offsets, sizes, [at for at, axis in enumerate(axes) if axis not in tiled]
+
+    def _value(self, value: SSAValue, place: Place) -> Held:
+        key = value, place
+        if key not in self._held:
+            self._held[key] = self._made(value, place)
+        return self._held[key]
+
+    def _made(self, value: SSAValue, place: Place) -> Held:
+        op = value.owner
+        if isinstance(value, BlockArgument):
+            return self._loaded(Access(value.index, False, place), array_type(value).dtype)
+        assert isinstance(op, Operation), "a value is an operand, or an op's"
+        if is_view(op):
+            return self._value(op.operands[0], source_place(op, place))
+        at = operand_place(op, place)
+        match op:
+            case FullOp():
+                return self._constant(op.number, array_type(value).dtype)
+            case SizeOp():
+                wanted = element_type(computed_in(array_type(value).dtype))
+                return Held(self._cast(self._arguments[op.dim], wanted), ())
+            case IotaOp():
+                return self._counted(place[op.axis.data], array_type(value).dtype)
+            case CastOp():
+                return self._converted(self._value(op.source, at), array_type(value).dtype)
+            case ReduceOp():
+                return self._reduced(op, self._value(op.source, at), at)
+            case MapOp():
+                return self._mapped(op.fn.data, [self._value(arg, at) for arg in op.args])
+            case _:
+                raise AssertionError(f"{op.name} is in no group")
+
+    def _loaded(self, access: Access, dtype: DType) -> Held:
+        axes = self._shape.along(access)
+        offsets, sizes, drop = self._box(axes)
+        tile = self._add(LoadOp(self._arguments[access], offsets, sizes, drop)).results[0]
+        tiled = [axis for axis in axes if axis in self._tiled(axes)]
+        order = sorted(range(len(tiled)), key=tiled.__getitem__)
+        if order != list(range(len(order))):
+            tile = self._add(TransposeOp(tile, order)).results[0]
+        return Held(self._cast(tile, element_type(computed_in(dtype))), tuple(sorted(tiled)))
+
+    def _constant(self, number: float, dtype: DType) -> Held:
+        return Held(self._add(ConstantOp(number, element_type(computed_in(dtype)))).results[0], ())
+
+    def _counted(self, part: int, dtype: DType) -> Held:
+        """Return the places along an axis."""
+        element = element_type(dtype)
+        if part == NONE:
+            return self._constant(0, dtype)
+        (axis,) = (number for number, each in enumerate(self._shape.axes) if part in each.parts)
+        start = self._cast(self._offsets.get(axis, self._zero), element)
+        if not self._tiled([axis]):
+            return Held(start, ())
+        steps = Held(self._add(ArangeOp(self._sizes[axis], element)).results[0], (axis,))
+        return self._mapped("add", [steps, Held(start, ())])
+
+    def _converted(self, held: Held, dtype: DType) -> Held:
+        rounded = self._cast(held.ssa, element_type(dtype))
+        return Held(self._cast(rounded, element_type(computed_in(dtype))), held.axes)
+
+    def _reduced(self, op: ReduceOp, held: Held, at: Place) -> Held:
+        """Return a reduction: along the axes of its dimensions, of which a program has all elements."""
+        parts = {at[axis] for axis in op.reduced}
+        along = [number for number, axis in enumerate(self._shape.axes) if parts & {*axis.parts}]
+        held = self._spread(held, tuple(sorted({*held.axes, *along})))
+        for axis in reversed(along):
+            tile = self._add(TileReduceOp(held.ssa, held.axes.index(axis), op.fn.data)).results[0]
+            held = Held(tile, tuple(other for other in held.axes if other != axis))
+        return held
+
+    def _mapped(self, fn: str, args: Sequence[Held]) -> Held:
+        axes = tuple(sorted(reduce(set[int].union, (set(arg.axes) for arg in args), set[int]())))
+        spread = [self._spread(arg, axes).ssa for arg in args]
+        return Held(self._add(ElementwiseOp(fn, spread)).results[0], axes)
+
+    def _spread(self, held: Held, axes: tuple[int, ...]) -> Held:
+        """Return a value repeated along the axes that it lacks."""
+        if held.axes == axes:
+            return held
+        wanted = [self._sizes[axis] for axis in axes]
+        if not held.axes:
+            return Held(self._add(SplatOp(held.ssa, wanted)).results[0], axes)
+        own = dict(zip(held.axes, shape_of(held.ssa.type), strict=True))
+        thin = self._add(ReshapeOp(held.ssa, [own.get(axis, 1) for axis in axes])).results[0]
+        return Held(self._add(BroadcastOp(thin, wanted)).results[0], axes)
+
+    def _cast(self, value: SSAValue, element: Attribute) -> SSAValue:
+        return value if element_of(value.type) == element else self._add(TileCastOp(value, element)).results[0]

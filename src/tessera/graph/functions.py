@@ -1,0 +1,466 @@
+"""NumPy's functions on traced arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+from xdsl.ir import SSAValue
+
+from tessera.errors import LanguageError, TypeMismatchError, caller_location, shown
+from tessera.graph.traced import Array, Size, Trace, dtype_of
+from tessera.graph.trees import flatten
+from tessera.ir.graph.types import ONE, array_type, dims_of, ordered, product
+from tessera.numerics.dtypes import DType, accumulator_of, f32
+from tessera.target.dims import Dim
+
+_UFUNCS: dict[Any, str] = {
+    **{getattr(np, name): name for name in ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin")},
+    **{getattr(np, name): name for name in ("cos", "tan", "tanh", "floor", "ceil", "trunc", "cbrt", "hypot", "isnan")},
+    **{getattr(np, name): name for name in ("isinf", "isfinite", "maximum", "minimum", "copysign")},
+    np.add: "add",
+    np.subtract: "sub",
+    np.multiply: "mul",
+    np.divide: "div",
+    np.floor_divide: "floordiv",
+    np.remainder: "mod",
+    np.power: "pow",
+    np.negative: "neg",
+    np.absolute: "abs",
+    np.rint: "round",
+    np.arcsin: "asin",
+    np.arccos: "acos",
+    np.arctan: "atan",
+    np.arctan2: "atan2",
+    np.less: "lt",
+    np.less_equal: "le",
+    np.greater: "gt",
+    np.greater_equal: "ge",
+    np.equal: "eq",
+    np.not_equal: "ne",
+    np.logical_and: "and",
+    np.logical_or: "or",
+    np.logical_not: "not",
+    np.logical_xor: "xor",
+    np.bitwise_and: "and",
+    np.bitwise_or: "or",
+    np.bitwise_xor: "xor",
+    np.invert: "not",
+}
+_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+
+
+def numpy(function: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register what one of NumPy's functions is on traced arrays."""
+
+    def register(ours: Callable[..., Any]) -> Callable[..., Any]:
+        _FUNCTIONS[function] = ours
+        return ours
+
+    return register
+
+
+def _missing(name: str) -> LanguageError:
+    return LanguageError(
+        f"ts.jit has no np.{name}",
+        code="not-traceable",
+        location=caller_location(),
+        help="write it with functions that it has (docs/graphs.md), or call it outside",
+    )
+
+
+def call_ufunc(trace: Trace, ufunc: Any, method: str, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
+    """Return one of NumPy's elementwise functions.
+
+    Raises:
+        LanguageError: `not-traceable`.
+    """
+    if ufunc is np.matmul and method == "__call__" and not options:
+        return matmul(*inputs)
+    if ufunc is np.square and method == "__call__" and not options:
+        return inputs[0] * inputs[0]
+    if method != "__call__" or options or ufunc not in _UFUNCS:
+        raise _missing(ufunc.__name__)
+    with trace.at_caller() as writer:
+        return Array(trace, writer.apply(_UFUNCS[ufunc], *map(trace.operand, inputs)))
+
+
+def call_function(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Return one of NumPy's functions of whole arrays.
+
+    Raises:
+        LanguageError: `not-traceable`.
+    """
+    ours = _FUNCTIONS.get(function)
+    if ours is None:
+        raise _missing(function.__name__)
+    return ours(*args, **kwargs)
+
+
+def trace_of(*values: Any) -> Trace:
+    """Return the tracing that some values take part in."""
+    leaves, _ = flatten(list(values))
+    return next(leaf.trace for leaf in leaves if isinstance(leaf, Array))
+
+
+def is_traced(*values: Any) -> bool:
+    """Return whether a traced array is among some values."""
+    return any(isinstance(leaf, Array) for leaf in flatten(list(values))[0])
+
+
+def _axes(x: Array, axis: Any) -> list[int]:
+    found = sorted(_axis(x.ndim, one) for one in (range(x.ndim) if axis is None else _several(axis)))
+    if len({*found}) < len(found):
+        raise _bad_axis(x.ndim, axis)
+    return found
+
+
+def _several(value: Any) -> Sequence[Any]:
+    """Return what is given as one or several."""
+    return cast("Sequence[Any]", value) if isinstance(value, tuple | list) else (value,)
+
+
+def _axis(rank: int, axis: Any) -> int:
+    if not isinstance(axis, int) or not -rank <= axis < rank:
+        raise _bad_axis(rank, axis)
+    return axis % rank
+
+
+def _bad_axis(rank: int, axis: Any) -> TypeMismatchError:
+    return TypeMismatchError(
+        f"{shown(axis)} names no dimensions of an array of rank {rank}, once each",
+        code="bad-axis",
+        location=caller_location(),
+    )
+
+
+def _accumulated(x: Array, dtype: Any) -> tuple[DType, DType]:
+    """Return the dtypes that elements are added up in, and that of the sum."""
+    own = array_type(x.ssa).dtype
+    wide = accumulator_of(own)
+    result = dtype_of(dtype) if dtype is not None else own if own.is_float else wide
+    return (wide if result.is_float and result.bits < 32 else result), result
+
+
+def _reduction(fn: str) -> Callable[..., Any]:
+    def reduce(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False) -> Array:
+        trace = trace_of(x)
+        if out is not None:
+            raise _missing(f"{fn}(out=...)")
+        with trace.at_caller() as writer:
+            wide, result = _accumulated(x, dtype)
+            found = writer.reduce(fn, writer.cast(x.ssa, wide), _axes(x, axis), bool(keepdims))
+            return Array(trace, writer.cast(found, result))
+
+    return reduce
+
+
+def _extreme(fn: str) -> Callable[..., Any]:
+    def reduce(x: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Array:
+        trace = trace_of(x)
+        if out is not None:
+            raise _missing(f"{fn}(out=...)")
+        with trace.at_caller() as writer:
+            return Array(trace, writer.reduce(fn, x.ssa, _axes(x, axis), bool(keepdims)))
+
+    return reduce
+
+
+def _truth(fn: str) -> Callable[..., Any]:
+    def reduce(x: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Array:
+        trace = trace_of(x)
+        with trace.at_caller() as writer:
+            found = x.ssa if array_type(x.ssa).dtype.kind == "bool" else writer.apply("ne", x.ssa, 0)
+            return Array(trace, writer.reduce(fn, found, _axes(x, axis), bool(keepdims)))
+
+    return reduce
+
+
+numpy(np.sum)(_reduction("sum"))
+numpy(np.prod)(_reduction("prod"))
+numpy(np.max)(_extreme("max"))
+numpy(np.amax)(_extreme("max"))
+numpy(np.min)(_extreme("min"))
+numpy(np.amin)(_extreme("min"))
+numpy(np.any)(_truth("any"))
+numpy(np.all)(_truth("all"))
+
+
+@numpy(np.mean)
+def mean(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False) -> Array:
+    """Return the mean along dimensions; that of integers is f32."""
+    trace = trace_of(x)
+    with trace.at_caller() as writer:
+        own = array_type(x.ssa).dtype
+        result = dtype_of(dtype) if dtype is not None else own if own.is_float else f32
+        wide = accumulator_of(result)
+        axes = _axes(x, axis)
+        total = writer.reduce("sum", writer.cast(x.ssa, wide), axes, bool(keepdims))
+        count = writer.size(writer.count(x.ssa, axes), wide)
+        return Array(trace, writer.cast(writer.apply("div", total, count), result))
+
+
+@numpy(np.var)
+def var(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False) -> Any:
+    """Return the variance along dimensions."""
+    apart = x - mean(x, axis, dtype, None, True)
+    total = np.sum(apart * apart, axis=axis, keepdims=keepdims)
+    trace = trace_of(x)
+    count = Size(trace, trace.writer.count(x.ssa, _axes(x, axis)))
+    return total / trace.array(count - ddof).astype(total.dtype)
+
+
+@numpy(np.std)
+def std(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False) -> Any:
+    """Return the standard deviation along dimensions."""
+    return np.sqrt(var(x, axis, dtype, out, ddof, keepdims))
+
+
+@numpy(np.where)
+def where(condition: Any, x: Any, y: Any) -> Array:
+    """Return elements of one of two arrays, as a condition says."""
+    trace = trace_of(condition, x, y)
+    with trace.at_caller() as writer:
+        return Array(trace, writer.apply("select", *map(trace.operand, (condition, x, y))))
+
+
+@numpy(np.clip)
+def clip(x: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> Any:
+    """Return elements between two bounds."""
+    x = x if a_min is None else np.maximum(x, a_min)
+    return x if a_max is None else np.minimum(x, a_max)
+
+
+@numpy(np.reshape)
+def reshape(x: Any, shape: Any, order: Any = "C") -> Array:
+    """Return elements, in row-major order, as another shape; one size may be -1."""
+    trace, wanted = x.trace, _several(shape)
+    with trace.at_caller() as writer:
+        if order != "C":
+            raise _missing("reshape(order=...)")
+        dims = [Dim((), one) if isinstance(one, int) else _dim(one) for one in wanted]
+        own = product(dims_of(x.ssa))
+        if Dim((), -1) in dims:
+            at = dims.index(Dim((), -1))
+            dims[at] = _quotient(dims_of(x.ssa), dims[:at] + dims[at + 1 :])
+        if not writer.same(own, product(dims)):
+            raise TypeMismatchError(
+                f"{x!r} has no shape ({', '.join(map(str, wanted))})",
+                code="shape-mismatch",
+                help="the number of elements stays",
+            )
+        return Array(trace, writer.reshape(x.ssa, dims))
+
+
+def _quotient(dims: Sequence[Dim], others: Sequence[Dim]) -> Dim:
+    """Return the size that is left over: equal factors are dropped before the rest is divided."""
+    left, rest = list(map(ordered, dims)), list(map(ordered, others))
+    for dim in list(rest):
+        if dim in left:
+            left.remove(dim)
+            rest.remove(dim)
+    return product(left) // product(rest)
+
+
+def _dim(value: Any) -> Dim:
+    if isinstance(value, Size):
+        return value.dim
+    raise TypeMismatchError(f"{shown(value)} is no size", code="not-a-value", help="give a number or x.shape[i]")
+
+
+@numpy(np.transpose)
+def transpose(x: Any, axes: Any = None) -> Array:
+    """Return an array with its dimensions permuted, by default in the opposite order."""
+    order = list(reversed(range(x.ndim))) if axes is None else [_axis(x.ndim, axis) for axis in axes]
+    if sorted(order) != list(range(x.ndim)):
+        raise _bad_axis(x.ndim, axes)
+    with x.trace.at_caller() as writer:
+        return Array(x.trace, writer.transpose(x.ssa, order))
+
+
+@numpy(np.swapaxes)
+def swapaxes(x: Any, axis1: int, axis2: int) -> Array:
+    """Return an array with two dimensions exchanged."""
+    order = list(range(x.ndim))
+    first, second = _axis(x.ndim, axis1), _axis(x.ndim, axis2)
+    order[first], order[second] = second, first
+    return transpose(x, order)
+
+
+@numpy(np.expand_dims)
+def expand_dims(x: Any, axis: Any) -> Array:
+    """Return an array with dimensions of one element."""
+    given = _several(axis)
+    axes = [_axis(x.ndim + len(given), one) for one in given]
+    with x.trace.at_caller() as writer:
+        return Array(x.trace, writer.with_ones(x.ssa, axes))
+
+
+@numpy(np.squeeze)
+def squeeze(x: Any, axis: Any = None) -> Array:
+    """Return an array without dimensions of one element."""
+    dims = dims_of(x.ssa)
+    axes = [at for at, dim in enumerate(dims) if dim == ONE] if axis is None else _axes(x, axis)
+    if any(dims[at] != ONE for at in axes):
+        raise _bad_axis(x.ndim, axis)
+    with x.trace.at_caller() as writer:
+        return Array(x.trace, writer.without(x.ssa, axes))
+
+
+@numpy(np.broadcast_to)
+def broadcast_to(x: Any, shape: Any) -> Array:
+    """Return an array repeated to a shape."""
+    with x.trace.at_caller() as writer:
+        dims = [Dim((), one) if isinstance(one, int) else _dim(one) for one in shape]
+        if writer.broadcast_dims([dims_of(x.ssa), dims], "broadcast_to") != tuple(map(ordered, dims)):
+            raise TypeMismatchError(f"{x!r} does not broadcast to {shape}", code="shape-mismatch")
+        return Array(x.trace, writer.broadcast_to(x.ssa, dims))
+
+
+@numpy(np.zeros_like)
+def zeros_like(x: Any, dtype: Any = None) -> Array:
+    """Return zeros."""
+    return full_like(x, 0, dtype)
+
+
+@numpy(np.ones_like)
+def ones_like(x: Any, dtype: Any = None) -> Array:
+    """Return ones."""
+    return full_like(x, 1, dtype)
+
+
+@numpy(np.full_like)
+def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Array:
+    """Return a number as often as an array has elements."""
+    with x.trace.at_caller() as writer:
+        kind = array_type(x.ssa).dtype if dtype is None else dtype_of(dtype)
+        return Array(x.trace, writer.broadcast_to(writer.full(fill_value, kind), dims_of(x.ssa)))
+
+
+@numpy(np.concatenate)
+def concatenate(arrays: Any, axis: int = 0) -> Array:
+    """Return arrays one after another along a dimension."""
+    trace = trace_of(arrays)
+    with trace.at_caller() as writer:
+        values = [trace.array(one) for one in arrays]
+        dtype = writer.common([value.ssa for value in values])
+        at = _axis(values[0].ndim, axis)
+        return Array(trace, writer.concat([writer.cast(value.ssa, dtype) for value in values], at))
+
+
+@numpy(np.stack)
+def stack(arrays: Any, axis: int = 0) -> Array:
+    """Return arrays side by side along a new dimension."""
+    trace = trace_of(arrays)
+    return concatenate([expand_dims(trace.array(one), axis) for one in arrays], axis)
+
+
+@numpy(np.dot)
+def dot(a: Any, b: Any) -> Array:
+    """Return the product of two matrices or vectors."""
+    return matmul(a, b)
+
+
+def matmul(a: Any, b: Any) -> Array:
+    """Return a product with NumPy's rules: vectors lose their dimension, batches are broadcast."""
+    trace = trace_of(a, b)
+    with trace.at_caller() as writer:
+        left, right = (trace.array(value).ssa for value in (a, b))
+        dtype = writer.common([left, right])
+        left, right = writer.cast(left, dtype), writer.cast(right, dtype)
+        if not dims_of(left) or not dims_of(right):
+            raise TypeMismatchError("matmul of a number", code="rank-mismatch", help="multiply numbers with *")
+        return Array(trace, _product(writer, left, right))
+
+
+def _product(writer: Any, left: SSAValue, right: SSAValue) -> SSAValue:
+    drop = [-2] * (len(dims_of(left)) == 1) + [-1] * (len(dims_of(right)) == 1)
+    left = writer.with_ones(left, [0]) if len(dims_of(left)) == 1 else left
+    right = writer.with_ones(right, [1]) if len(dims_of(right)) == 1 else right
+    one, other = dims_of(left), dims_of(right)
+    if not writer.same(one[-1], other[-2]):
+        raise TypeMismatchError(
+            f"matmul of ({', '.join(map(str, one))}) and ({', '.join(map(str, other))})",
+            code="shape-mismatch",
+            help="the last size of the first is the last but one of the second",
+        )
+    batch = writer.broadcast_dims([one[:-2], other[:-2]], "matmul")
+    left = writer.broadcast_to(left, (*batch, *one[-2:]))
+    right = writer.broadcast_to(right, (*batch, one[-1], other[-1]))
+    found = writer.contract(left, right)
+    rank = len(dims_of(found))
+    return writer.without(found, [rank + axis for axis in drop])
+
+
+def indexed(x: Array, key: Any) -> Array:
+    """Return a part of an array: numbers, slices forwards, `None` and `...`.
+
+    Raises:
+        LanguageError: `not-traceable` for an index that is an array.
+        TypeMismatchError: `bad-index`.
+    """
+    items: list[Any] = list(cast("tuple[Any, ...]", key)) if isinstance(key, tuple) else [key]
+    if any(isinstance(item, Array | list | np.ndarray | bool) for item in items):
+        raise _missing("ndarray.__getitem__ of arrays")
+    given = sum(item is not None and item is not ... for item in items)
+    if given > x.ndim or sum(item is ... for item in items) > 1:
+        raise _bad_index(x, key)
+    at = next((place for place, item in enumerate(items) if item is ...), len(items))
+    items[at : at + 1] = [slice(None)] * (x.ndim - given)
+    with x.trace.at_caller() as writer:
+        return Array(x.trace, _part(writer, x, items, key))
+
+
+def _bad_index(x: Array, key: Any) -> TypeMismatchError:
+    return TypeMismatchError(
+        f"{x!r} has no part [{shown(key)}]",
+        code="bad-index",
+        location=caller_location(),
+        help="numbers inside, slices that go forwards, None and ...",
+    )
+
+
+def _part(writer: Any, x: Array, items: Sequence[Any], key: Any) -> SSAValue:
+    sizes = iter(zip(x.shape, dims_of(x.ssa), strict=True))
+    starts: list[Dim] = []
+    steps: list[int] = []
+    dims: list[Dim] = []
+    shape: list[Dim] = []
+    for item in items:
+        if item is None:
+            shape.append(ONE)
+            continue
+        size, dim = next(sizes)
+        start, step, count = _extent(item, size, dim, x, key)
+        starts.append(Dim((), start))
+        steps.append(step)
+        dims.append(count)
+        shape += [count] if type(item) is slice else []
+    found = x.ssa if dims == list(dims_of(x.ssa)) else writer.slice(x.ssa, starts, steps, dims)
+    return writer.reshape(found, shape)
+
+
+def _extent(item: Any, size: Any, dim: Dim, x: Array, key: Any) -> tuple[int, int, Dim]:
+    """Return where a part of a dimension starts, its step, and how many elements it has."""
+    is_slice = type(item) is slice
+    if is_slice and item == slice(None):
+        return 0, 1, dim
+    if is_slice and isinstance(size, Size) and _is_tail(item):
+        if size < item.start:
+            return 0, 1, Dim((), 0)
+        return item.start, 1, ordered(dim - item.start)
+    length = size if isinstance(size, int) else size.__index__()
+    if is_slice:
+        start, stop, step = item.indices(length)
+        if step < 1:
+            raise _bad_index(x, key)
+        return start, step, Dim((), len(range(start, stop, step)))
+    number = item.__index__() if hasattr(item, "__index__") else None
+    if number is None or not -length <= number < length:
+        raise _bad_index(x, key)
+    return number % length, 1, ONE
+
+
+def _is_tail(item: Any) -> bool:
+    return isinstance(item.start, int) and item.start > 0 and item.stop is None and item.step in (None, 1)

@@ -1,0 +1,240 @@
+"""`ts.jit`: a function of whole arrays, traced at its first call and for what its graphs do not serve."""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+import numpy as np
+
+from tessera.data import dataclass
+from tessera.errors import CallError, caller_location, shown
+from tessera.frontend.exact import exact
+from tessera.graph.program import Program
+from tessera.graph.traced import COMPARE, Array, Trace
+from tessera.graph.trees import Outline, flatten, unflatten
+from tessera.ir.graph.types import ArrayType
+from tessera.ops import arrays
+from tessera.runtime.readers import READERS
+from tessera.runtime.views import ArrayView
+from tessera.target.dims import Dim, solved
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """A function traced for one kind of call.
+
+    Args:
+        program: its graph.
+        dims: the sizes of its arguments.
+        equal: pairs of sizes that have to be equal.
+        decided: what comparisons of sizes have to give.
+        constants: arrays of the program around, which follow the arguments.
+        outline: how results are nested.
+        results: for each the number of the graph's result, or what it is.
+    """
+
+    program: Program
+    dims: tuple[tuple[Dim, ...], ...]
+    equal: tuple[tuple[Dim, Dim], ...]
+    decided: tuple[tuple[str, Dim, Dim, bool], ...]
+    constants: tuple[Any, ...]
+    outline: Outline
+    results: tuple[tuple[bool, Any], ...]
+
+    def sizes(self, shapes: Sequence[Sequence[int]]) -> dict[str, int] | None:
+        """Return the sizes of symbols in a call, None where the graph is not for it."""
+        pairs = [pair for dims, shape in zip(self.dims, shapes, strict=True) for pair in zip(dims, shape, strict=True)]
+        found = solved(pairs)
+        if any(dim.value(found) != size for dim, size in pairs):
+            return None
+        if any(left.value(found) != right.value(found) for left, right in self.equal):
+            return None
+        for kind, left, right, wanted in self.decided:
+            if COMPARE[kind](cast(int, left.value(found)), cast(int, right.value(found))) != wanted:
+                return None
+        return found
+
+
+class Jit(Generic[P, R]):
+    """A function that is traced. Call it like the function.
+
+    Args:
+        function: the function.
+    """
+
+    __wrapped__: Callable[..., Any]
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._entries: dict[Any, list[Entry]] = {}
+        self._known: dict[Any, tuple[Entry, dict[str, int]]] = {}
+        self._tracing = threading.RLock()
+        self._last: Entry | None = None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function.
+
+        Args:
+            *args: arrays, numbers, and tuples, lists and dictionaries of them. Numbers, and all that is no array, count
+                by value: for another one the function is traced anew.
+            **kwargs: the same by name.
+
+        Returns:
+            What the function returns, with new arrays, of the library of the first argument.
+
+        Raises:
+            TesseraError: what the function does that cannot be traced, and what the compiler says.
+        """
+        leaves, outline = flatten((args, kwargs))
+        if any(isinstance(leaf, Array) for leaf in leaves):
+            return self._function(*args, **kwargs)
+        places = [at for at, leaf in enumerate(leaves) if _is_array(leaf)]
+        given = [leaves[at] for at in places]
+        if not given:
+            raise CallError(
+                f"{self._name} is called without an array",
+                code="not-an-array",
+                location=caller_location(),
+                help="pass one; of numbers alone Python computes the function",
+            )
+        statics = tuple(exact(leaf) for at, leaf in enumerate(leaves) if at not in places)
+        read = [arrays.reader(array, "argument").read(array) for array in given]
+        key = outline, statics, tuple((traits, pointer & 15) for pointer, traits, _ in read)
+        found = self._known.get(key)
+        if found is None:
+            found = self._find(leaves, outline, places, statics)
+            if len(self._known) > _MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = found
+        entry, sizes = found
+        self._last = entry
+        results = entry.program.run([*given, *entry.constants], sizes, key)
+        made = (results[value] if is_array else value for is_array, value in entry.results)
+        return cast(R, unflatten(entry.outline, made))
+
+    @property
+    def _name(self) -> str:
+        return getattr(self._function, "__name__", "the function")
+
+    def _find(
+        self, leaves: Sequence[Any], outline: Outline, places: Sequence[int], statics: Any
+    ) -> tuple[Entry, dict[str, int]]:
+        """Return the graph that serves a call, traced if need be."""
+        views = [arrays.view(leaves[at], "an array") for at in places]
+        shapes = [view.shape for view in views]
+        kind = outline, statics, tuple(map(_kind, views))
+        with self._tracing:
+            for entry in self._entries.get(kind, ()):
+                sizes = entry.sizes(shapes)
+                if sizes is not None:
+                    return entry, sizes
+            entry = self._trace(leaves, outline, places, views)
+            self._entries.setdefault(kind, []).append(entry)
+            sizes = entry.sizes(shapes)
+            assert sizes is not None, "a graph serves the call that it was traced for"
+            return entry, sizes
+
+    def _trace(
+        self, leaves: Sequence[Any], outline: Outline, places: Sequence[int], views: Sequence[ArrayView]
+    ) -> Entry:
+        """Trace the function for arrays such as these."""
+        names: dict[int, Dim] = {}
+        dims = [tuple(_symbol(size, names) for size in view.shape) for view in views]
+        hints = {str(dim): size for size, dim in names.items()}
+        name = re.sub(r"\W+", "_", self._name).strip("_") or "graph"
+        trace = Trace(name, [ArrayType.of(d, view.dtype) for d, view in zip(dims, views, strict=True)], hints)
+        arguments = iter([Array(trace, argument) for argument in list(trace.writer.arguments)])
+        filled = [next(arguments) if at in places else leaf for at, leaf in enumerate(leaves)]
+        args, kwargs = unflatten(outline, iter(filled))
+        function: Callable[..., Any] = self._function
+        returned = function(*args, **kwargs)
+        found, nested = flatten(returned)
+        values = [one.ssa for one in found if isinstance(one, Array)]
+        numbers = iter(range(len(values)))
+        results = tuple((True, next(numbers)) if isinstance(one, Array) else (False, one) for one in found)
+        constants = tuple(array for array, _ in trace.constants.values())
+        held = [arrays.view(array, "a constant") for array in constants]
+        contiguous = [_lies(view) for view in (*views, *held)]
+        program = Program(trace.writer.finish(values), {}, contiguous, hints)
+        decided = tuple((*what, given) for what, given in trace.decided.items())
+        return Entry(program, tuple(dims), tuple(trace.writer.equal), decided, constants, nested, results)
+
+    def graph(self) -> str:
+        """Return the graph of the last call in its textual form, cut into the groups that are its kernels.
+
+        Raises:
+            CallError: `never-run`.
+        """
+        from tessera.ir.text import text_of
+
+        if self._last is None:
+            raise CallError(f"{self._name} has not run yet", code="never-run", help="call it first")
+        return text_of(self._last.program.module)
+
+    def __repr__(self) -> str:
+        return f"<ts.jit {self._name}>"
+
+
+_MOST_KNOWN = 4096
+
+
+def _is_array(leaf: Any) -> bool:
+    if isinstance(leaf, np.generic | type):
+        return False
+    return type(leaf) in READERS or isinstance(leaf, np.ndarray) or arrays.is_torch(leaf) or hasattr(leaf, "__dlpack__")
+
+
+def _symbol(size: int, names: dict[int, Dim]) -> Dim:
+    """Return a size of an argument: ones and zeros as they are, equal other sizes by one name."""
+    if size < 2:
+        return Dim((), size)
+    return names.setdefault(size, Dim((f"s{len(names)}",)))
+
+
+def _kind(view: ArrayView) -> Any:
+    """Return what of an array a graph is made for."""
+    ones = tuple(size if size < 2 else -1 for size in view.shape)
+    return view.dtype.name, ones, view.device, _lies(view)
+
+
+def _lies(view: ArrayView) -> bool:
+    """Return whether an array's elements lie side by side, in order."""
+    step = 1
+    for size, stride in zip(reversed(view.shape), reversed(view.strides), strict=True):
+        if size != 1 and stride != step:
+            return False
+        step *= size
+    return True
+
+
+def jit(function: Callable[P, R]) -> Jit[P, R]:
+    """Return a function of whole arrays that runs as few kernels.
+
+    Args:
+        function: computes with arrays by Python's operators, NumPy's functions, `ts.grad` and other such functions. It
+            is traced, which is to say called with arrays that stand for any of their kind; what it prints or counts
+            it does then only. `if` on a size is decided for each call, `if` on a value is refused.
+
+    Returns:
+        The function. It takes NumPy arrays and PyTorch tensors, in tuples, lists and dictionaries too. Another size
+        than before needs no tracing, other than one that was 0 or 1, or that decided an `if`.
+
+    Raises:
+        CallError: `not-a-function`.
+    """
+    if not callable(function):
+        raise CallError(
+            f"ts.jit of {shown(cast(object, function))}",
+            code="not-a-function",
+            location=caller_location(),
+            help="decorate a function",
+        )
+    return Jit(function)

@@ -1,0 +1,385 @@
+"""What a traced function computes with: arrays and sizes whose operators append to a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn, cast
+
+import numpy as np
+from xdsl.ir import SSAValue
+
+from tessera.errors import LanguageError, TesseraError, TypeMismatchError, caller_location, shown
+from tessera.ir.graph.types import ArrayType, array_type, dims_of, ordered
+from tessera.ir.graph.writer import GraphWriter
+from tessera.ir.locations import to_loc
+from tessera.numerics.dtypes import DType, from_numpy, i64
+from tessera.ops import arrays
+from tessera.target.dims import Dim
+
+
+class Trace:
+    """One tracing of a function.
+
+    Args:
+        name: the function's name.
+        types: the arrays that it takes.
+        hints: sizes of the symbols at this call.
+    """
+
+    def __init__(self, name: str, types: Sequence[ArrayType], hints: dict[str, int]) -> None:
+        self.writer = GraphWriter(name, types, hints)
+        self.constants: dict[int, tuple[Any, SSAValue]] = {}
+        """Arrays of the program around that the function reads."""
+        self.decided: dict[tuple[str, Dim, Dim], bool] = {}
+        """What comparisons of sizes gave: every call of the graph has to give the same."""
+
+    @contextmanager
+    def at_caller(self) -> Any:
+        """Give the user's line to what is written and raised inside."""
+        where = caller_location()
+        self.writer.location = to_loc(where)
+        try:
+            yield self.writer
+        except TesseraError as error:
+            raise error.at(where) from error.__cause__
+
+    def operand(self, value: Any) -> Any:
+        """Return a value as an operand of the graph: an array of it, or a number.
+
+        Raises:
+            TypeMismatchError: `not-a-value`.
+        """
+        if isinstance(value, Array):
+            return value.ssa
+        if isinstance(value, Size):
+            return self.writer.size(value.dim, _INDEX)
+        if isinstance(value, bool | int | float):
+            return value
+        number: Any = value
+        if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and not number.shape):
+            found = from_numpy(number.dtype)
+            if found is not None:
+                return self.writer.full(number.item(), found)
+        if hasattr(number, "shape") and hasattr(number, "dtype"):
+            return self.constant(number)
+        raise TypeMismatchError(
+            f"{shown(number)} is no array or number", code="not-a-value", help="give an array, or a Python number"
+        )
+
+    def constant(self, array: Any) -> SSAValue:
+        """Return an array of the program around as an argument of the graph."""
+        if id(array) not in self.constants:
+            shape = arrays.shape_of(array, "a constant")
+            type_ = ArrayType.of([Dim((), size) for size in shape], arrays.dtype_of(array, "a constant"))
+            block = self.writer.graph.body.block
+            self.constants[id(array)] = array, block.insert_arg(type_, len(block.args))
+        return self.constants[id(array)][1]
+
+    def array(self, value: Any) -> Array:
+        """Return a value as an array of the graph."""
+        found = self.operand(value)
+        return Array(self, self.writer.as_array(found, self.writer.common([found])))
+
+    def decide(self, kind: str, left: Dim, right: Dim) -> bool:
+        """Return how two sizes compare; every call of the graph has to give the same."""
+        values = left.value(self.writer.hints), right.value(self.writer.hints)
+        found = bool(COMPARE[kind](cast(int, values[0]), cast(int, values[1])))
+        if not (left - right).is_static:
+            self.decided[kind, left, right] = found
+        return found
+
+
+COMPARE: dict[str, Callable[[int, int], bool]] = {
+    "eq": int.__eq__,
+    "lt": int.__lt__,
+    "le": int.__le__,
+}
+_INDEX = i64
+
+
+class Size:
+    """A size of a traced array. Arithmetic with sizes gives sizes, comparisons are decided by this call's."""
+
+    __slots__ = ("_trace", "dim")
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __init__(self, trace: Trace, dim: Dim) -> None:
+        self._trace, self.dim = trace, dim
+
+    def __index__(self) -> int:
+        """Return this call's size; calls with another one are traced anew."""
+        value = self.dim.value(self._trace.writer.hints)
+        assert value is not None, "sizes are known at a call"
+        self._trace.decide("eq", self.dim, Dim((), value))
+        return value
+
+    __int__ = __index__
+
+    def _with(self, other: Any, combine: Callable[[Any, Any], Dim]) -> Any:
+        if isinstance(other, Size):
+            return size(self._trace, combine(self.dim, other.dim))
+        if isinstance(other, int) and not isinstance(other, bool):
+            return size(self._trace, combine(self.dim, Dim((), other)))
+        return NotImplemented
+
+    def __add__(self, other: Any) -> Any:
+        return self._with(other, lambda a, b: a + b)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self._with(other, lambda a, b: a - b)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._with(other, lambda a, b: b - a)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._with(other, lambda a, b: a * b)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._with(other, lambda a, b: a // b)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._trace.array(self) / other
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / self._trace.array(self)
+
+    def _decided(self, kind: str, other: Any, swapped: bool = False) -> Any:
+        if isinstance(other, bool) or not isinstance(other, int | Size):
+            return NotImplemented
+        dims = (self.dim, other.dim if isinstance(other, Size) else Dim((), other))
+        return self._trace.decide(kind, *(dims[::-1] if swapped else dims))
+
+    def __eq__(self, other: Any) -> Any:
+        return self._decided("eq", other)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._decided("lt", other)
+
+    def __le__(self, other: Any) -> Any:
+        return self._decided("le", other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._decided("lt", other, True)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._decided("le", other, True)
+
+    def __bool__(self) -> bool:
+        return not self == 0
+
+    def __repr__(self) -> str:
+        return str(self.dim)
+
+
+def size(trace: Trace, dim: Dim) -> Any:
+    """Return a size: a number where it is always the same."""
+    dim = ordered(dim)
+    return dim.scale if dim.is_static else Size(trace, dim)
+
+
+def _needed(what: str) -> LanguageError:
+    return LanguageError(
+        f"{what} needs the value of a traced array",
+        code="value-needed",
+        location=caller_location(),
+        help="choose between arrays with np.where; or compute it outside of ts.jit",
+    )
+
+
+def _operator(fn: str, swapped: bool = False) -> Callable[[Any, Any], Any]:
+    def apply(self: Array, other: Any) -> Any:
+        if other is None or isinstance(other, str | tuple | list | dict):
+            return NotImplemented
+        return self.apply(fn, *((other, self) if swapped else (self, other)))
+
+    return apply
+
+
+class Array:
+    """An array of a traced function. NumPy's functions take it, and it has their operators and methods.
+
+    Args:
+        trace: the tracing.
+        ssa: its value in the graph.
+    """
+
+    __slots__ = ("ssa", "trace")
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __init__(self, trace: Trace, ssa: SSAValue) -> None:
+        self.trace, self.ssa = trace, ssa
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The sizes: numbers, or sizes that differ from call to call."""
+        return tuple(size(self.trace, dim) for dim in dims_of(self.ssa))
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return array_type(self.ssa).rank
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype, as NumPy has it."""
+        return array_type(self.ssa).dtype.numpy()
+
+    @property
+    def size(self) -> Any:
+        """The number of elements."""
+        return size(self.trace, self.trace.writer.count(self.ssa, range(self.ndim)))
+
+    @property
+    def T(self) -> Array:
+        """The array with its dimensions in the opposite order."""
+        return self.transpose()
+
+    def apply(self, fn: str, *values: Any) -> Array:
+        """Return an elementwise function of arrays and numbers, this one among them."""
+        trace = self.trace
+        with trace.at_caller() as writer:
+            return Array(trace, writer.apply(fn, *map(trace.operand, values)))
+
+    __add__, __radd__ = _operator("add"), _operator("add", True)
+    __sub__, __rsub__ = _operator("sub"), _operator("sub", True)
+    __mul__, __rmul__ = _operator("mul"), _operator("mul", True)
+    __truediv__, __rtruediv__ = _operator("div"), _operator("div", True)
+    __floordiv__, __rfloordiv__ = _operator("floordiv"), _operator("floordiv", True)
+    __mod__, __rmod__ = _operator("mod"), _operator("mod", True)
+    __and__, __rand__ = _operator("and"), _operator("and", True)
+    __or__, __ror__ = _operator("or"), _operator("or", True)
+    __xor__, __rxor__ = _operator("xor"), _operator("xor", True)
+    __lt__, __le__ = _operator("lt"), _operator("le")
+    __gt__, __ge__ = _operator("gt"), _operator("ge")
+    __eq__, __ne__ = _operator("eq"), _operator("ne")  # pyright: ignore[reportAssignmentType]
+    __rpow__ = _operator("pow", True)
+
+    def __pow__(self, other: Any) -> Any:
+        whole = isinstance(other, int) and not isinstance(other, bool) and 1 <= other <= 16
+        return _power(self, other) if whole else _operator("pow")(self, other)
+
+    def __neg__(self) -> Array:
+        return self.apply("neg", self)
+
+    def __abs__(self) -> Array:
+        return self.apply("abs", self)
+
+    def __invert__(self) -> Array:
+        return self.apply("not", self)
+
+    def __matmul__(self, other: Any) -> Any:
+        from tessera.graph.functions import matmul
+
+        return matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        from tessera.graph.functions import matmul
+
+        return matmul(other, self)
+
+    def __getitem__(self, key: Any) -> Array:
+        from tessera.graph.functions import indexed
+
+        return indexed(self, key)
+
+    def __len__(self) -> int:
+        return self.shape[0].__index__()
+
+    def __iter__(self) -> Any:
+        if not self.ndim:
+            raise TypeError("an array without dimensions has no elements to go through")
+        return (self[i] for i in range(len(self)))
+
+    def __bool__(self) -> NoReturn:
+        raise _needed("`if`, `while`, `and` or `not`")
+
+    def __float__(self) -> NoReturn:
+        raise _needed("float()")
+
+    def __int__(self) -> NoReturn:
+        raise _needed("int()")
+
+    __index__ = __int__
+
+    def __array__(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+        raise _needed("a NumPy function that ts.jit has not, or np.asarray,")
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        from tessera.graph.functions import call_ufunc
+
+        return call_ufunc(self.trace, ufunc, method, inputs, options)
+
+    def __array_function__(self, function: Any, _types: Any, args: Any, kwargs: Any) -> Any:
+        from tessera.graph.functions import call_function
+
+        return call_function(function, args, kwargs)
+
+    def astype(self, dtype: Any) -> Array:
+        """Return the elements in another dtype, Tessera's or NumPy's."""
+        with self.trace.at_caller() as writer:
+            return Array(self.trace, writer.cast(self.ssa, dtype_of(dtype)))
+
+    def reshape(self, *shape: Any) -> Array:
+        """Return the elements, in row-major order, as another shape; one size may be -1."""
+        from tessera.graph.functions import reshape
+
+        return reshape(self, shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape)
+
+    def transpose(self, *axes: Any) -> Array:
+        """Return the array with its dimensions permuted, by default in the opposite order."""
+        from tessera.graph.functions import transpose
+
+        return transpose(self, axes[0] if len(axes) == 1 and isinstance(axes[0], tuple | list) else axes or None)
+
+    def sum(self, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+        """Return the sum along dimensions."""
+        return cast(Array, np.sum(cast(Any, self), axis=axis, dtype=dtype, keepdims=keepdims))
+
+    def mean(self, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+        """Return the mean along dimensions."""
+        return cast(Array, np.mean(cast(Any, self), axis=axis, dtype=dtype, keepdims=keepdims))
+
+    def max(self, axis: Any = None, keepdims: bool = False) -> Array:
+        """Return the largest elements along dimensions."""
+        return cast(Array, np.max(cast(Any, self), axis=axis, keepdims=keepdims))
+
+    def min(self, axis: Any = None, keepdims: bool = False) -> Array:
+        """Return the smallest elements along dimensions."""
+        return cast(Array, np.min(cast(Any, self), axis=axis, keepdims=keepdims))
+
+    def __repr__(self) -> str:
+        type_ = array_type(self.ssa)
+        return f"<traced {type_.dtype}[{', '.join(map(str, type_.dims))}]>"
+
+
+def _power(base: Array, exponent: int) -> Array:
+    """Return a power by products."""
+    half = base if exponent == 1 else _power(base, exponent // 2)
+    if exponent == 1:
+        return base
+    square = half * half
+    return square * base if exponent % 2 else square
+
+
+def dtype_of(dtype: Any) -> DType:
+    """Return a dtype, Tessera's or NumPy's.
+
+    Raises:
+        TypeMismatchError: `unknown-dtype`.
+    """
+    if isinstance(dtype, DType):
+        return dtype
+    try:
+        found = from_numpy(np.dtype(dtype))
+    except TypeError:
+        found = None
+    if found is None:
+        raise TypeMismatchError(
+            f"{shown(dtype)} is no dtype", code="unknown-dtype", help="such as ts.bf16 or np.float32"
+        )
+    return found

@@ -1,0 +1,100 @@
+"""The graph itself, the groups that become kernels, and calls of what has code of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import Attribute, Block, Region, SSAValue
+from xdsl.irdl import prop_def, region_def, traits_def, var_operand_def, var_result_def
+from xdsl.traits import HasParent, IsolatedFromAbove, IsTerminator, SymbolOpInterface
+from xdsl.utils.exceptions import VerifyException
+
+from tessera.ir.attributes import text
+from tessera.ir.definitions import TesseraOp, op_definition
+from tessera.ir.effects import PURE
+from tessera.ir.graph.types import ArrayType
+
+
+@op_definition
+class GraphOp(TesseraOp):
+    """A function of arrays: its block's arguments are what it takes, its `return` names the results."""
+
+    name = "tessera_graph.graph"
+    sym_name = prop_def(StringAttr)
+    body = region_def("single_block")
+    traits = traits_def(SymbolOpInterface(), IsolatedFromAbove())
+    assembly_format = "$sym_name $body attr-dict"
+
+    def __init__(self, name: str, types: Sequence[Attribute]):
+        super().__init__(properties={"sym_name": text(name)}, regions=[Region(Block(arg_types=types))])
+
+
+@op_definition
+class ReturnOp(TesseraOp):
+    """Ends a graph."""
+
+    name = "tessera_graph.return"
+    results_ = var_operand_def(ArrayType)
+    traits = traits_def(IsTerminator(), HasParent(GraphOp))
+    assembly_format = "($results_^ `:` type($results_))? attr-dict"
+
+    def __init__(self, values: Sequence[SSAValue]):
+        super().__init__(operands=[list(values)])
+
+
+@op_definition
+class GroupOp(TesseraOp):
+    """Ops that are one kernel: it reads the operands and writes the results, and all between stays in registers."""
+
+    name = "tessera_graph.group"
+    inputs = var_operand_def(ArrayType)
+    outputs = var_result_def(ArrayType)
+    body = region_def("single_block")
+    traits = traits_def(*PURE, IsolatedFromAbove())
+    assembly_format = "(`(` $inputs^ `:` type($inputs) `)`)? $body attr-dict (`->` type($outputs)^)?"
+
+    def __init__(self, inputs: Sequence[SSAValue], outputs: Sequence[Attribute]):
+        super().__init__(
+            operands=[list(inputs)],
+            result_types=[list(outputs)],
+            regions=[Region(Block(arg_types=[value.type for value in inputs]))],
+        )
+
+    def verify_(self) -> None:
+        """Check that the body takes the operands and yields the results."""
+        if [arg.type for arg in self.body.block.args] != [value.type for value in self.inputs]:
+            raise VerifyException("the body of a group takes its operands")
+        last = self.body.block.last_op
+        if not isinstance(last, YieldOp) or [v.type for v in last.values] != [r.type for r in self.outputs]:
+            raise VerifyException("the body of a group yields its results")
+
+
+@op_definition
+class YieldOp(TesseraOp):
+    """Ends a group and names what is written."""
+
+    name = "tessera_graph.yield"
+    values = var_operand_def(ArrayType)
+    traits = traits_def(IsTerminator(), HasParent(GroupOp))
+    assembly_format = "$values `:` type($values) attr-dict"
+
+    def __init__(self, values: Sequence[SSAValue]):
+        super().__init__(operands=[list(values)])
+
+
+@op_definition
+class CallOp(TesseraOp):
+    """Calls what has code of its own: an op of the library, a kernel, an operator of PyTorch.
+
+    The name stands for the function; who made the graph knows which.
+    """
+
+    name = "tessera_graph.call"
+    callee = prop_def(StringAttr)
+    inputs = var_operand_def(ArrayType)
+    outputs = var_result_def(ArrayType)
+    assembly_format = "$callee `(` $inputs `)` attr-dict `:` `(` type($inputs) `)` `->` `(` type($outputs) `)`"
+
+    def __init__(self, callee: str, inputs: Sequence[SSAValue], outputs: Sequence[Attribute]):
+        super().__init__(operands=[list(inputs)], properties={"callee": text(callee)}, result_types=[list(outputs)])

@@ -1,0 +1,1 @@
+"""Cuts graphs into groups, each of which becomes one kernel."""

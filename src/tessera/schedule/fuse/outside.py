@@ -1,0 +1,79 @@
+"""What stands outside of groups reads arrays in memory: constants are written first, other reductions made rows."""
+
+from __future__ import annotations
+
+from xdsl.ir import Operation, SSAValue
+
+from tessera.ir.graph.points import CastOp
+from tessera.ir.graph.structure import CallOp, GraphOp
+from tessera.ir.graph.sums import ReduceOp
+from tessera.ir.graph.types import array_type
+from tessera.ir.graph.views import StopOp, TransposeOp
+from tessera.schedule.fuse.places import LOOSE, PLACED, is_view, root_of
+
+_FLOATS = ("f64", "f32", "bf16", "f16")
+_INTEGERS = ("i8", "u8", "i16", "i32", "i64")
+
+
+def prepare(graph: GraphOp) -> None:
+    """Rewrite a graph so that all that is left to kernels of groups can be one."""
+    for op in reversed(list(graph.body.block.ops)):
+        if op.results and not isinstance(op, CallOp) and not any(result.first_use for result in op.results):
+            op.detach()
+            op.erase()
+    for op in list(graph.body.block.ops):
+        if isinstance(op, StopOp):
+            op.result.replace_all_uses_with(op.source)
+            op.detach()
+            op.erase()
+        elif isinstance(op, ReduceOp):
+            _make_rows(op)
+    for op in list(graph.body.block.ops):
+        if (not isinstance(op, PLACED) and not is_view(op)) or (isinstance(op, ReduceOp) and library_reduces(op)):
+            _write_constants(op)
+
+
+def library_reduces(op: ReduceOp) -> bool:
+    """Return whether the library has a reduction along its dimensions."""
+    type_ = array_type(op.source)
+    if op.fn.data == "sum":
+        return type_.dtype.name in (*_FLOATS, "i64")
+    one = len(op.reduced) in (1, type_.rank)
+    return op.fn.data in ("max", "min") and one and type_.dtype.name in (*_FLOATS, *_INTEGERS)
+
+
+def _make_rows(op: ReduceOp) -> None:
+    """Let a reduction that neither the library nor a row's program has go along the last dimensions of a copy."""
+    rank = array_type(op.source).rank
+    left = [axis for axis in range(rank) if axis not in op.reduced]
+    order = [*left, *op.reduced]
+    if library_reduces(op) or order == sorted(order):
+        return
+    turned = TransposeOp(op.source, order)
+    copied = CastOp(turned.result, array_type(turned.result).dtype)
+    rows = ReduceOp(copied.result, op.fn.data, range(len(left), rank))
+    _insert([turned, copied, rows], op)
+    op.result.replace_all_uses_with(rows.result)
+    op.detach()
+    op.erase()
+
+
+def _write_constants(op: Operation) -> None:
+    """Let an op outside of groups read its constants, and views of them, from memory."""
+    for place, operand in enumerate(op.operands):
+        if isinstance(root_of(operand).owner, LOOSE):
+            op.operands[place] = _written(operand, op)
+
+
+def _written(value: SSAValue, op: Operation) -> SSAValue:
+    copy = CastOp(value, array_type(value).dtype)
+    _insert([copy], op)
+    return copy.result
+
+
+def _insert(made: list[Operation], before: Operation) -> None:
+    block = before.parent_block()
+    assert block is not None, "an op of a graph is in its block"
+    for one in made:
+        one.location = before.location
+        block.insert_op_before(one, before)

@@ -1,0 +1,168 @@
+"""The backend that `torch.compile(backend="tessera")` finds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from tessera.data import dataclass
+from tessera.errors import CallError
+from tessera.graph.program import Program
+from tessera.target.dims import Dim
+from tessera.torch.compiled.convert import Converted, Converter, in_order
+from tessera.torch.compiled.sizes import Unknown
+
+torch: Any = import_module("torch")
+_aot: Any = import_module("functorch.compile")
+_decomp: Any = import_module("torch._decomp")
+_aten: Any = torch.ops.aten
+_WHOLE = (
+    _aten._softmax,
+    _aten._log_softmax,
+    _aten.native_layer_norm,
+    _aten.gelu,
+    _aten.silu,
+    _aten.leaky_relu,
+    _aten._scaled_dot_product_flash_attention_for_cpu,  # PyTorch's parts give other sums of exponentials
+)
+"""Ops that are not taken apart."""
+_APART = (
+    _aten.gelu_backward,
+    _aten.silu_backward,
+    _aten.native_layer_norm_backward,
+    _aten._softmax_backward_data,
+    _aten._log_softmax_backward_data,
+    _aten.native_batch_norm,
+    _aten._native_batch_norm_legit,
+    _aten._native_batch_norm_legit_functional,
+    _aten._native_batch_norm_legit_no_training,
+    _aten.native_batch_norm_backward,
+    _aten.native_group_norm,
+    _aten.native_group_norm_backward,
+    _aten.sigmoid_backward,
+    _aten.tanh_backward,
+    _aten.threshold_backward,
+    _aten.leaky_relu_backward,
+    _aten.elu_backward,
+    _aten.hardtanh_backward,
+    _aten.native_dropout_backward,
+    _aten.embedding_dense_backward,
+)
+"""Ops beside PyTorch's own list that are taken apart."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Report:
+    """What became of a graph.
+
+    Args:
+        kernels: how many kernels it has.
+        rows: how many of its ops they, products and views are.
+        left: how often each op runs as ATen.
+        reason: why all of it runs as PyTorch traced it, if it does.
+    """
+
+    kernels: int
+    rows: int
+    left: Counter[str]
+    reason: str = ""
+
+
+_HELP = 'leave options={"fallback": "error"} away'
+
+reports: list[Report] = []
+"""What became of the graphs of this process, the last one last."""
+
+
+def decompositions() -> dict[Any, Any]:
+    """Return how ops are taken apart before they become Graph IR."""
+    table: dict[Any, Any] = {**_decomp.core_aten_decompositions(), **_decomp.get_decompositions(_APART)}
+    for op in _WHOLE:
+        for overload in op.overloads():
+            table.pop(getattr(op, overload), None)
+    return table
+
+
+class Compiled:
+    """A traced graph, compiled.
+
+    Args:
+        converted: the graph in Graph IR.
+    """
+
+    def __init__(self, converted: Converted) -> None:
+        calls: dict[str, Any] = dict(converted.calls)
+        self._program = Program(converted.module, calls, converted.contiguous, converted.hints)
+        self._converted = converted
+        self.kernels = len(self._program.kernels)
+        # It takes a list, and empties it, so that arguments die when they are not needed any more.
+        self._boxed_call = True
+
+    def __call__(self, args: list[Any]) -> list[Any]:
+        """Run it."""
+        graph = self._converted
+        tensors = [args[at] for at in graph.arguments]
+        tensors += graph.constants
+        sizes = {name: int(args[at]) for name, at in graph.symbols}
+        args.clear()
+        if len(sizes) < len(graph.hints):
+            sizes |= self._program.sizes(tensors)
+        key = tuple((tensor.shape, tensor.stride(), tensor.data_ptr() & 15) for tensor in tensors)
+        with torch.no_grad():
+            found = self._program.run(tensors, sizes, key)
+            return [
+                in_order(found[value[0]], value[1]) if is_tensor else _number(value, sizes)
+                for is_tensor, value in graph.results
+            ]
+
+
+def _number(value: Any, sizes: dict[str, int]) -> Any:
+    return value.value(sizes) if isinstance(value, Dim) else value
+
+
+def compile_graph(traced: Any, _examples: Sequence[Any], fallback: str = "aten") -> Any:
+    """Return the compiled form of a traced graph of ATen ops.
+
+    Args:
+        traced: the graph.
+        fallback: what runs ops that have no row: `aten`, or `error`, which refuses.
+
+    Raises:
+        CallError: `no-row` for such an op where they are refused.
+    """
+    try:
+        converted = Converter(traced).run()
+    except Unknown as why:
+        reports.append(Report(0, 0, Counter(), str(why)))
+        if fallback == "error":
+            raise CallError(f"torch.compile: the graph has {why}", code="no-row", help=_HELP) from None
+        return _aot.make_boxed_func(traced.forward)
+    if converted.left and fallback == "error":
+        ops = ", ".join(f"{name} ({count})" for name, count in converted.left.most_common())
+        raise CallError(f"torch.compile: no row for {ops}", code="no-row", help=_HELP)
+    compiled = Compiled(converted)
+    reports.append(Report(compiled.kernels, converted.rows, converted.left))
+    return compiled
+
+
+def backend(traced: Any, examples: Sequence[Any], *, options: Any = None, mode: Any = None) -> Any:
+    """Compile what `torch.compile(backend="tessera")` traced, for inference and for training.
+
+    Args:
+        traced: the graph.
+        examples: tensors as it takes.
+        options: `{"fallback": "error"}` refuses ops that would run as ATen.
+        mode: not used.
+    """
+    given: dict[str, Any] = options or {}
+    fallback = given.get("fallback", "aten")
+
+    def compiler(graph: Any, inputs: Sequence[Any]) -> Any:
+        return compile_graph(graph, inputs, fallback)
+
+    cut = _aot.min_cut_rematerialization_partition
+    common: Any = import_module("torch._dynamo.backends.common")
+    whole = common.aot_autograd(fw_compiler=compiler, decompositions=decompositions(), partition_fn=cut)
+    return whole(traced, examples)

@@ -1,0 +1,383 @@
+"""From a graph that PyTorch traced to Graph IR."""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, cast
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
+
+from tessera.data import dataclass
+from tessera.errors import TesseraError
+from tessera.ir.graph.types import ArrayType, array_type
+from tessera.ir.graph.types import dims_of as dims_of_value
+from tessera.ir.graph.writer import GraphWriter
+from tessera.numerics.dtypes import DType
+from tessera.ops.arrays import by_torch_name, torch_dtypes
+from tessera.target.dims import Dim
+from tessera.torch.compiled.registry import row_of
+from tessera.torch.compiled.sizes import Unknown, dim_of, dims_of
+
+torch: Any = import_module("torch")
+F = Callable[..., Any]
+"""Applies a function of `numerics.functions` to values and numbers."""
+Formula = Callable[[F, Any], Any] | Callable[[F, Any, Any], Any]
+"""Gives the value of an elementwise op; takes how functions are applied, then the op's operands."""
+
+pytree: Any = import_module("torch.utils._pytree")
+_prims: Any = import_module("torch._prims_common")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Converted:
+    """A traced graph in Graph IR.
+
+    Args:
+        module: holds the graph.
+        calls: what it calls: each takes the sizes of symbols and gives a function of tensors.
+        arguments: the places of its tensors among the traced function's arguments.
+        symbols: the places of numbers that are sizes, by the symbol.
+        constants: tensors that it takes after those.
+        contiguous: whether each tensor's elements lie side by side, in order.
+        hints: sizes of the symbols when it was traced.
+        results: for each result the number of the graph's, with the order of its dimensions, or what it always is.
+        left: how often each op runs as ATen.
+        rows: how many ops have become Graph IR.
+    """
+
+    module: ModuleOp
+    calls: dict[str, Callable[[Any], Callable[..., Any]]]
+    arguments: tuple[int, ...]
+    symbols: tuple[tuple[str, int], ...]
+    constants: tuple[Any, ...]
+    contiguous: tuple[bool, ...]
+    hints: dict[str, int]
+    results: tuple[tuple[bool, Any], ...]
+    left: Counter[str]
+    rows: int
+
+
+class Converter:
+    """Converts one graph.
+
+    Args:
+        traced: the graph, with what PyTorch knows of each value in `meta`.
+
+    Raises:
+        Unknown: there is a dtype, a size or a device that Tessera has not.
+    """
+
+    node: Any
+    """The op that is being converted."""
+
+    def __init__(self, traced: Any) -> None:
+        if any(isinstance(node.target, torch._ops.HigherOrderOperator) for node in traced.graph.nodes):
+            raise Unknown("control flow, or effects")
+        self._traced = traced
+        self._values: dict[Any, Any] = {}
+        self._calls: dict[str, Callable[[Any], Callable[..., Any]]] = {}
+        self.left = Counter[str]()
+        self._rows = 0
+        places = [node for node in traced.graph.nodes if node.op == "placeholder"]
+        held = [node for node in traced.graph.nodes if node.op == "get_attr"]
+        self._constants = tuple(getattr(traced, node.target) for node in held)
+        tensors = [(node, node.meta["val"]) for node in places if isinstance(node.meta.get("val"), torch.Tensor)]
+        self._arguments = tuple(places.index(node) for node, _ in tensors)
+        tensors += list(zip(held, self._constants, strict=True))
+        if not tensors or not all(isinstance(fake, torch.Tensor) for _, fake in tensors):
+            raise Unknown("a graph without tensors")
+        self.device = tensors[0][1].device
+        if any(fake.device != self.device for _, fake in tensors):
+            raise Unknown("tensors on several devices")
+        self._contiguous = tuple(bool(fake.is_contiguous()) for _, fake in tensors)
+        self._symbols = tuple(
+            (str(node.meta["val"].node.expr), at)
+            for at, node in enumerate(places)
+            if isinstance(node.meta.get("val"), torch.SymInt) and node.meta["val"].node.expr.is_Symbol
+        )
+        self.w = GraphWriter("graph", [type_of(fake) for _, fake in tensors], _hints(fake for _, fake in tensors))
+        for (node, _), argument in zip(tensors, self.w.arguments, strict=True):
+            self._values[node] = argument
+        for node in places:
+            if node not in self._values:
+                self._values[node] = node.meta.get("val")
+
+    def run(self) -> Converted:
+        """Convert all of the graph."""
+        results: Sequence[Any] = ()
+        for node in self._traced.graph.nodes:
+            if node.op == "output":
+                results = node.args[0]
+            elif node.op in ("call_function", "call_method"):
+                self.node = node
+                self._values[node] = self._convert(node)
+        values: list[SSAValue] = []
+        given: list[tuple[bool, Any]] = []
+        for result in results:
+            value = self._values[result] if isinstance(result, torch.fx.Node) else result
+            if isinstance(value, SSAValue):
+                fake = result.meta.get("val", result)
+                given.append((True, (len(values), _order(fake))))
+                values.append(cast("SSAValue[Any]", value))
+            else:
+                given.append((False, _known(value)))
+        return Converted(
+            self.w.finish(values),
+            self._calls,
+            self._arguments,
+            self._symbols,
+            self._constants,
+            self._contiguous,
+            dict(self.w.hints),
+            tuple(given),
+            self.left,
+            self._rows,
+        )
+
+    def _convert(self, node: Any) -> Any:
+        fake = node.meta.get("val")
+        if isinstance(fake, torch.SymInt | torch.SymFloat | torch.SymBool | int | float):
+            return fake
+        if node.target is operator.getitem:
+            return self._values[node.args[0]][node.args[1]]
+        found = row_of(node.target)
+        fakes = [one for one in pytree.tree_leaves(fake) if isinstance(one, torch.Tensor)]
+        if found is not None and self._is_here(node, fakes):
+            try:
+                args, kwargs = torch.fx.map_arg((node.args, node.kwargs), self._values.__getitem__)
+                made = found(self, *args, **kwargs)
+                fitted = self._fitted(made, fake)
+                self._rows += 1
+                return fitted
+            except (Unknown, TesseraError):
+                pass
+        return self._call(node, fake)
+
+    def _is_here(self, node: Any, fakes: Sequence[Any]) -> bool:
+        """Return whether all tensors of an op are on the graph's device, have elements, and dtypes that Tessera has."""
+        given = [one.meta.get("val") for one in node.all_input_nodes]
+        known = [fake for fake in (*given, *fakes) if isinstance(fake, torch.Tensor)]
+        return all(
+            fake.device == self.device and by_torch_name(str(fake.dtype)) is not None and 0 not in fake.shape
+            for fake in known
+        )
+
+    def _fitted(self, made: Any, fake: Any) -> Any:
+        """Return results with dtypes and sizes as PyTorch has them."""
+        if isinstance(fake, torch.Tensor):
+            value, dims = self.w.cast(made, type_of(fake).dtype), dims_of(fake)
+            same = len(dims) == len(dims_of_value(value)) and all(map(self.w.same, dims, dims_of_value(value)))
+            if not same:
+                raise Unknown(f"{self.node.target} of another shape")
+            return self.w.reshape(value, dims)
+        return [None if one is None else self._fitted(value, one) for value, one in zip(made, fake, strict=True)]
+
+    def _call(self, node: Any, fake: Any) -> Any:
+        """Let an op run as ATen."""
+        leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
+        inputs: list[SSAValue] = []
+        template: list[tuple[str, Any]] = []
+        for leaf in leaves:
+            value = self._values[leaf] if isinstance(leaf, torch.fx.Node) else leaf
+            if isinstance(value, SSAValue):
+                template.append(("tensor", (len(inputs), _order(leaf.meta.get("val")))))
+                inputs.append(cast("SSAValue[Any]", value))
+            else:
+                template.append(_number(value))
+        made, outline = pytree.tree_flatten(fake)
+        tensors = [one for one in made if isinstance(one, torch.Tensor)]
+        if not all(one is None or isinstance(one, torch.Tensor) for one in made) or not tensors:
+            raise Unknown(f"{node.target}, whose result is no tensor")
+        name = f"{node.target} {len(self._calls)}"
+        self._calls[name] = _Call(node.target, tuple(template), spec, [one.dtype for one in tensors])
+        results = iter(self.w.call(name, inputs, [type_of(one) for one in tensors]))
+        self.left[str(node.target)] += 1
+        return pytree.tree_unflatten([None if one is None else next(results) for one in made], outline)
+
+    # What rows ask
+
+    def dims(self, value: SSAValue) -> tuple[Dim, ...]:
+        """Return the sizes of a value."""
+        return dims_of_value(value)
+
+    def w_dtype(self, value: SSAValue) -> DType:
+        """Return the dtype of a value."""
+        return array_type(value).dtype
+
+    def is_float(self, *values: Any) -> bool:
+        """Return whether any of some operands is of floating point numbers."""
+        return any(_kind(value) == "float" for value in values)
+
+    def is_bool(self, *values: Any) -> bool:
+        """Return whether all of some operands are bool."""
+        return all(_kind(value) == "bool" for value in values)
+
+    def is_empty(self, value: SSAValue) -> bool:
+        """Return whether a value has no elements."""
+        return any(dim == Dim((), 0) for dim in dims_of_value(value))
+
+    def result_dims(self) -> tuple[Dim, ...]:
+        """Return the sizes of the op's result."""
+        return dims_of(self.node.meta["val"])
+
+    def results_dims(self) -> list[tuple[Dim, ...]]:
+        """Return the sizes of the op's results."""
+        return [dims_of(fake) for fake in self.node.meta["val"]]
+
+    def result_dtype(self) -> DType:
+        """Return the dtype of the op's result."""
+        return type_of(self.node.meta["val"]).dtype
+
+    def truth(self, value: Any) -> Any:
+        """Return whether elements are not zero."""
+        if not isinstance(value, SSAValue):
+            return bool(value)
+        given = cast("SSAValue[Any]", value)
+        return given if _kind(given) == "bool" else self.w.apply("ne", given, 0)
+
+    def copied(self, value: SSAValue) -> SSAValue:
+        """Return an array of its own with the same elements."""
+        return self.w.copy(value)
+
+    def elementwise(self, formula: Formula, values: Sequence[Any], kind: str) -> Any:
+        """Return a formula of operands that are promoted as PyTorch does.
+
+        Args:
+            formula: takes how functions are applied, and the operands.
+            values: tensors and numbers.
+            kind: a rule of promotion, by its name in PyTorch.
+        """
+        if any(isinstance(value, torch.SymInt | torch.SymFloat | complex) for value in values):
+            raise Unknown("a number that is known when the graph runs")
+        like = [_like(cast(Any, value)) if isinstance(value, SSAValue) else value for value in values]
+        rule = getattr(_prims.ELEMENTWISE_TYPE_PROMOTION_KIND, kind)
+        computed, result = _prims.elementwise_dtypes(*like, type_promotion_kind=rule)
+        inner = by_torch_name(str(computed))
+        outer = by_torch_name(str(result))
+        if inner is None or outer is None:
+            raise Unknown(f"{computed}")
+        ready = [
+            self.w.cast(cast(Any, value), inner) if isinstance(value, SSAValue) else _as(value, inner)
+            for value in values
+        ]
+        write: Any = formula
+        found = write(self.w.apply, *ready)
+        return found if kind == "ALWAYS_BOOL" else self.w.cast(found, outer)
+
+
+def _kind(value: Any) -> str:
+    """Return the kind of an operand's dtype."""
+    if isinstance(value, SSAValue):
+        return array_type(cast("SSAValue[Any]", value)).dtype.kind
+    return "float" if isinstance(value, float) else "bool" if isinstance(value, bool) else "int"
+
+
+def _as(value: float, dtype: DType) -> Any:
+    """Return a number that takes part as one of a dtype."""
+    return float(value) if dtype.is_float else bool(value) if dtype.kind == "bool" else int(value)
+
+
+def _like(value: SSAValue) -> Any:
+    type_ = array_type(value)
+    return torch.empty((1,) * type_.rank, dtype=torch_dtypes()[type_.dtype.name], device="meta")
+
+
+class _Call:
+    """An op that runs as ATen.
+
+    Args:
+        target: the op.
+        template: its arguments: of each whether it is a tensor, a size or a constant, and which.
+        spec: how they are nested.
+        dtypes: of its results, as PyTorch has traced them: some kernels give others.
+    """
+
+    def __init__(self, target: Any, template: tuple[tuple[str, Any], ...], spec: Any, dtypes: Sequence[Any]) -> None:
+        self._target, self._template, self._spec, self._dtypes = target, template, spec, dtypes
+
+    def __call__(self, sizes: Any) -> Callable[..., Any]:
+        """Return the function of its tensors, for sizes of symbols."""
+        fixed = [value.value(sizes) if kind == "size" else value for kind, value in self._template]
+        places = [at for at, (kind, _) in enumerate(self._template) if kind == "tensor"]
+
+        def call(*tensors: Any) -> Any:
+            leaves = list(fixed)
+            for at in places:
+                number, order = fixed[at]
+                leaves[at] = in_order(tensors[number], order)
+            args, kwargs = pytree.tree_unflatten(leaves, self._spec)
+            found = self._target(*args, **kwargs)
+            made = [one for one in pytree.tree_leaves(found) if one is not None]
+            return [one.to(dtype) for one, dtype in zip(made, self._dtypes, strict=True)]
+
+        return call
+
+
+def _order(fake: Any) -> tuple[int, ...] | None:
+    """Return a tensor's dimensions, the one with the longest stride first; None where that is their own order.
+
+    Some ops take tensors only as they lie when the program runs without a compiler.
+    """
+    if not isinstance(fake, torch.Tensor) or fake.is_contiguous():
+        return None
+    order = tuple(sorted(range(fake.ndim), key=lambda axis: (-_hint(fake.stride(axis)), axis)))
+    return order if fake.permute(order).is_contiguous() else None
+
+
+def _hint(size: Any) -> int:
+    return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)
+
+
+def in_order(tensor: Any, order: tuple[int, ...] | None) -> Any:
+    """Return a tensor whose dimensions lie in an order, or as they are where that is None."""
+    if order is None:
+        return tensor
+    if tensor.permute(order).is_contiguous():
+        return tensor
+    return torch.empty_permuted(tensor.shape, order, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
+def _number(value: Any) -> tuple[str, Any]:
+    """Return how an argument that is no tensor is given to an op.
+
+    Raises:
+        Unknown: it is a float or a truth value that is known when the graph runs.
+    """
+    if isinstance(value, torch.SymInt):
+        return "size", dim_of(value)
+    if isinstance(value, torch.SymFloat | torch.SymBool):
+        raise Unknown("a number that is computed while the graph runs")
+    return "constant", value
+
+
+def _known(value: Any) -> Any:
+    """Return a result that is no tensor: a constant, or a size."""
+    if isinstance(value, torch.SymFloat | torch.SymBool):
+        raise Unknown("a result that is no tensor")
+    return dim_of(value) if isinstance(value, torch.SymInt) else value
+
+
+def type_of(fake: Any) -> ArrayType:
+    """Return the type of a traced tensor.
+
+    Raises:
+        Unknown: for a dtype or a size that Tessera has not.
+    """
+    dtype = by_torch_name(str(fake.dtype))
+    if dtype is None or fake.layout != torch.strided:
+        raise Unknown(f"a tensor of {fake.dtype}, {fake.layout}")
+    return ArrayType.of(dims_of(fake), dtype)
+
+
+def _hints(fakes: Any) -> dict[str, int]:
+    """Return the sizes that symbols had when the graph was traced."""
+    found: dict[str, int] = {}
+    for fake in fakes:
+        for size in fake.shape:
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                found[str(size.node.expr)] = _hint(size)
+    return found

@@ -1,0 +1,55 @@
+"""The table from ATen ops to Graph IR: the files of `rows` add to it."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tessera.torch.compiled.convert import Converter
+
+Row = Callable[..., Any]
+"""Writes an op: takes the converter, then the op's own arguments, tensors as values of the graph. It gives a value, or
+several, or raises `Unknown` or a TypeMismatchError where it has no words for a call."""
+
+_rows: dict[str, Row] = {}
+
+
+def row(*names: str) -> Callable[[Row], Row]:
+    """Register the row of ATen ops, by names such as `add.Tensor`."""
+
+    def register(function: Row) -> Row:
+        for name in names:
+            _rows[name] = function
+        return function
+
+    return register
+
+
+@cache
+def _load() -> None:
+    import tessera.torch.compiled.rows as package
+
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+
+
+def row_of(target: Any) -> Row | None:
+    """Return the row of a function in a traced graph, None where it has none."""
+    _load()
+    name = getattr(target, "_schema", None)
+    if name is None or not str(target).startswith("aten."):
+        return None
+    return _rows.get(str(target).removeprefix("aten."))
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all ops that have a row."""
+    _load()
+    return tuple(sorted(_rows))
+
+
+__all__ = ["Converter", "Row", "names", "row", "row_of"]

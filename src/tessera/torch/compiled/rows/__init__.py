@@ -1,0 +1,1 @@
+"""One row an ATen op, in files by families."""

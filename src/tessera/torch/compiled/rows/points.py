@@ -1,0 +1,258 @@
+"""Elementwise ops, promoted as PyTorch does: 16-bit floats are computed with in f32."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tessera.numerics import dtypes
+from tessera.torch.compiled.convert import Converter, F, Formula
+from tessera.torch.compiled.registry import row
+from tessera.torch.compiled.sizes import Unknown
+
+
+def _plain(fn: str) -> Formula:
+    def plain(f: F, *x: Any) -> Any:
+        return f(fn, *x)
+
+    return plain
+
+
+def _sign(f: F, x: Any) -> Any:
+    return f("sub", f("select", f("gt", x, 0), 1, 0), f("select", f("lt", x, 0), 1, 0))
+
+
+def _sinh(f: F, x: Any) -> Any:
+    # By expm1, which keeps small numbers: sinh x = (u + u / (u + 1)) / 2, u = e^|x| - 1.
+    u = f("expm1", f("abs", x))
+    large = f("mul", f("exp", f("mul", f("abs", x), 0.5)), 0.5)
+    whole = f("mul", f("add", u, f("div", u, f("add", u, 1.0))), 0.5)
+    beyond = f("mul", large, f("exp", f("mul", f("abs", x), 0.5)))
+    return f("copysign", f("select", f("gt", f("abs", x), 80.0), beyond, whole), x)
+
+
+def _cosh(f: F, x: Any) -> Any:
+    half = f("exp", f("mul", f("abs", x), 0.5))
+    return f("add", f("mul", f("mul", half, 0.5), half), f("div", 0.5, f("mul", half, half)))
+
+
+FLOATS: dict[str, Formula] = {
+    **{
+        f"{name}.default": _plain(name)
+        for name in (
+            *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan"),
+            *("asin", "acos", "atan", "tanh", "sigmoid", "erf", "erfc", "lgamma", "atan2"),
+        )
+    },
+    "reciprocal.default": lambda f, x: f("div", 1.0, x),
+    "sinh.default": _sinh,
+    "cosh.default": _cosh,
+    "div.Tensor": _plain("div"),
+    "div.Scalar": _plain("div"),
+}
+"""Ops whose result is of floating point numbers, of integers too."""
+
+SAME: dict[str, Formula] = {
+    **{f"{name}.{kind}": _plain(name) for name in ("mul", "remainder") for kind in ("Tensor", "Scalar")},
+    **{f"{name}.{kind}": _plain("mod") for name in ("remainder",) for kind in ("Tensor", "Scalar")},
+    **{f"{name}.default": _plain(name) for name in ("neg", "abs", "maximum", "minimum")},
+    "relu.default": lambda f, x: f("maximum", x, 0),
+    "sign.default": _sign,
+    "sgn.default": _sign,
+}
+"""Ops whose result has the dtype of their operands."""
+
+ROUNDING = ("floor", "ceil", "trunc", "round")
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+def _register() -> None:
+    for name, formula in FLOATS.items():
+        row(name)(_row(formula, "INT_TO_FLOAT"))
+    for name, formula in SAME.items():
+        row(name)(_row(formula, "DEFAULT"))
+    for name in COMPARISONS:
+        row(f"{name}.Tensor", f"{name}.Scalar")(_row(_plain(name), "ALWAYS_BOOL"))
+
+
+def _row(formula: Formula, kind: str) -> Callable[..., Any]:
+    def write(c: Converter, *values: Any) -> Any:
+        return c.elementwise(formula, values, kind)
+
+    return write
+
+
+_register()
+
+
+@row("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar")
+def _add(c: Converter, a: Any, b: Any, alpha: Any = 1) -> Any:
+    fn = str(c.node.target).split(".")[1]
+
+    def formula(f: F, x: Any, y: Any) -> Any:
+        return f(fn, x, y if alpha == 1 else f("mul", y, alpha))
+
+    if fn == "add" and c.is_bool(a, b):
+        return c.elementwise(_plain("or"), (a, b), "DEFAULT")
+    return c.elementwise(formula, (a, b), "DEFAULT")
+
+
+@row("rsub.Tensor", "rsub.Scalar")
+def _rsub(c: Converter, a: Any, b: Any, alpha: Any = 1) -> Any:
+    return c.elementwise(lambda f, x, y: f("sub", y, x if alpha == 1 else f("mul", x, alpha)), (a, b), "DEFAULT")
+
+
+@row("div.Tensor_mode", "div.Scalar_mode")
+def _divided(c: Converter, a: Any, b: Any, rounding_mode: Any = None) -> Any:
+    if rounding_mode is None:
+        return c.elementwise(_plain("div"), (a, b), "INT_TO_FLOAT")
+    if rounding_mode == "floor":
+        return c.elementwise(_plain("floordiv"), (a, b), "DEFAULT")
+    if not c.is_float(a, b):
+        raise Unknown("a quotient of integers rounded to zero")
+    return c.elementwise(lambda f, x, y: f("trunc", f("div", x, y)), (a, b), "DEFAULT")
+
+
+@row("floor_divide.default")
+def _floor_divided(c: Converter, a: Any, b: Any) -> Any:
+    return c.elementwise(_plain("floordiv"), (a, b), "DEFAULT")
+
+
+@row(*(f"{name}.default" for name in ROUNDING))
+def _rounded(c: Converter, x: Any) -> Any:
+    fn = str(c.node.target).split(".")[1]
+    return c.elementwise(_plain(fn), (x,), "DEFAULT") if c.is_float(x) else c.w.cast(x, c.w_dtype(x))
+
+
+@row("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
+def _power(c: Converter, a: Any, b: Any) -> Any:
+    if not c.is_float(a) and not c.is_float(b):
+        if b in (1, 2, 3):
+            return c.elementwise(lambda f, x: _times(f, x, b), (a,), "DEFAULT")
+        raise Unknown("a power of integers")
+    if isinstance(b, int | float) and b in (1, 2, 3, 4):
+        return c.elementwise(lambda f, x: _times(f, x, int(b)), (a,), "DEFAULT")
+    if b == 0.5:
+        return c.elementwise(_plain("sqrt"), (a,), "DEFAULT")
+    if b == -1:
+        return c.elementwise(FLOATS["reciprocal.default"], (a,), "DEFAULT")
+    return c.elementwise(_plain("pow"), (a, b), "DEFAULT")
+
+
+def _times(f: F, x: Any, count: int) -> Any:
+    square = x if count == 1 else f("mul", x, x)
+    return square if count < 3 else f("mul", square, x if count == 3 else square)
+
+
+@row("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
+def _where(c: Converter, condition: Any, a: Any, b: Any) -> Any:
+    return c.elementwise(lambda f, x, y: f("select", condition, x, y), (a, b), "DEFAULT")
+
+
+@row("clamp.default", "clamp.Tensor", "hardtanh.default")
+def _clamp(c: Converter, x: Any, low: Any = None, high: Any = None) -> Any:
+    if str(c.node.target).startswith("aten.hardtanh"):
+        low, high = -1.0 if low is None else low, 1.0 if high is None else high
+
+    def formula(f: F, x: Any, *bounds: Any) -> Any:
+        left = iter(bounds)
+        x = x if low is None else f("maximum", x, next(left))
+        return x if high is None else f("minimum", x, next(left))
+
+    return c.elementwise(formula, (x, *(bound for bound in (low, high) if bound is not None)), "DEFAULT")
+
+
+@row("clamp_min.default", "clamp_min.Tensor")
+def _at_least(c: Converter, x: Any, low: Any) -> Any:
+    return c.elementwise(_plain("maximum"), (x, low), "DEFAULT")
+
+
+@row("clamp_max.default", "clamp_max.Tensor")
+def _at_most(c: Converter, x: Any, high: Any) -> Any:
+    return c.elementwise(_plain("minimum"), (x, high), "DEFAULT")
+
+
+@row("gelu.default")
+def _gelu(c: Converter, x: Any, approximate: str = "none") -> Any:
+    def exact(f: F, x: Any) -> Any:
+        return f("mul", f("mul", x, 0.5), f("add", f("erf", f("mul", x, math.sqrt(0.5))), 1.0))
+
+    def by_tanh(f: F, x: Any) -> Any:
+        cubic = f("add", x, f("mul", f("mul", f("mul", x, x), x), 0.044715))
+        return f("mul", f("mul", x, 0.5), f("add", f("tanh", f("mul", cubic, math.sqrt(2 / math.pi))), 1.0))
+
+    return c.elementwise(by_tanh if approximate == "tanh" else exact, (x,), "DEFAULT")
+
+
+@row("silu.default")
+def _silu(c: Converter, x: Any) -> Any:
+    return c.elementwise(lambda f, x: f("mul", x, f("sigmoid", x)), (x,), "DEFAULT")
+
+
+@row("leaky_relu.default")
+def _leaky(c: Converter, x: Any, slope: float = 0.01) -> Any:
+    return c.elementwise(lambda f, x: f("select", f("gt", x, 0.0), x, f("mul", x, slope)), (x,), "DEFAULT")
+
+
+@row("elu.default")
+def _elu(c: Converter, x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Any:
+    def formula(f: F, x: Any) -> Any:
+        below = f("mul", f("expm1", f("mul", x, input_scale)), alpha * scale)
+        return f("select", f("gt", x, 0.0), f("mul", x, scale), below)
+
+    return c.elementwise(formula, (x,), "DEFAULT")
+
+
+@row("logical_and.default", "logical_or.default", "logical_xor.default")
+def _logical(c: Converter, a: Any, b: Any) -> Any:
+    fn = str(c.node.target).split("_")[1].split(".")[0]
+    return c.w.apply(fn, *(c.truth(value) for value in (a, b)))
+
+
+@row("logical_not.default")
+def _not(c: Converter, x: Any) -> Any:
+    return c.w.apply("not", c.truth(x))
+
+
+@row(*(f"bitwise_{fn}.{kind}" for fn in ("and", "or", "xor") for kind in ("Tensor", "Scalar")))
+def _bitwise(c: Converter, a: Any, b: Any) -> Any:
+    fn = str(c.node.target).split("_")[1].split(".")[0]
+    return c.elementwise(_plain(fn), (a, b), "DEFAULT")
+
+
+@row("bitwise_not.default")
+def _bitwise_not(c: Converter, x: Any) -> Any:
+    return c.elementwise(_plain("not"), (x,), "DEFAULT")
+
+
+@row("isnan.default", "isinf.default", "isfinite.default")
+def _classified(c: Converter, x: Any) -> Any:
+    fn = str(c.node.target).split(".")[1]
+    if c.is_float(x):
+        return c.w.apply(fn, x)
+    return c.w.broadcast_to(c.w.full(fn == "isfinite", dtypes.boolean), c.dims(x))
+
+
+@row("clone.default", "alias.default", "detach.default", "lift_fresh_copy.default", "contiguous.default")
+def _copied(c: Converter, x: Any, memory_format: Any = None) -> Any:
+    return c.copied(x)
+
+
+@row("_to_copy.default")
+def _converted(
+    c: Converter,
+    x: Any,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+    non_blocking: bool = False,
+    memory_format: Any = None,
+) -> Any:
+    wanted = c.result_dtype()
+    if wanted.kind == "bool":
+        return c.truth(x)
+    if not c.w_dtype(x).is_float or wanted.is_float:
+        return c.copied(x) if wanted == c.w_dtype(x) else c.w.cast(x, wanted)
+    return c.w.cast(x, wanted)

@@ -1,0 +1,123 @@
+"""Reductions, norms, and products of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from tessera.numerics import dtypes
+from tessera.torch.compiled.convert import Converter
+from tessera.torch.compiled.registry import row
+from tessera.torch.compiled.sizes import Unknown
+
+
+def _axes(c: Converter, x: Any, dims: Any) -> list[int]:
+    rank = len(c.dims(x))
+    given: list[int] = [] if dims is None else list(cast(Any, dims)) if isinstance(dims, Sequence) else [dims]
+    return [axis % rank for axis in given or range(rank)] if rank else []
+
+
+def _wide(c: Converter, x: Any) -> Any:
+    """Return an operand in the dtype that it is added up in."""
+    dtype = c.result_dtype()
+    return c.w.cast(x, dtypes.f32 if dtype.is_float and dtype.bits < 32 else dtype)
+
+
+@row("sum.dim_IntList", "sum.default")
+def _sum(c: Converter, x: Any, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    return c.w.reduce("sum", _wide(c, x), _axes(c, x, dims), keepdim)
+
+
+@row("mean.dim", "mean.default")
+def _mean(c: Converter, x: Any, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    return _mean_of(c, _wide(c, x), _axes(c, x, dims), keepdim)
+
+
+def _mean_of(c: Converter, x: Any, axes: list[int], keepdim: bool) -> Any:
+    total = c.w.reduce("sum", x, axes, keepdim)
+    return c.w.apply("div", total, c.w.size(c.w.count(x, axes), c.w_dtype(x)))
+
+
+@row("amax.default", "amin.default")
+def _extreme(c: Converter, x: Any, dims: Any = (), keepdim: bool = False) -> Any:
+    fn = "max" if "amax" in str(c.node.target) else "min"
+    if c.w_dtype(x).kind == "bool":
+        raise Unknown("an extreme of bool")
+    return c.w.reduce(fn, x, _axes(c, x, dims), keepdim)
+
+
+@row("prod.default", "prod.dim_int")
+def _product(c: Converter, x: Any, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    return c.w.reduce("prod", _wide(c, x), _axes(c, x, dims), keepdim)
+
+
+@row("any.default", "any.dim", "any.dims", "all.default", "all.dim", "all.dims")
+def _truth(c: Converter, x: Any, dims: Any = None, keepdim: bool = False) -> Any:
+    fn = str(c.node.target).split(".")[1]
+    return c.w.reduce(fn, c.truth(x), _axes(c, x, dims), keepdim)
+
+
+@row("var.correction", "var_mean.correction")
+def _var(c: Converter, x: Any, dims: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
+    wide, axes = _computed(c, x), _axes(c, x, dims)
+    mean = _mean_of(c, wide, axes, True)
+    apart = c.w.apply("sub", wide, mean)
+    count = c.w.size(c.w.count(wide, axes), c.w_dtype(wide))
+    less = c.w.apply("maximum", c.w.apply("sub", count, float(1 if correction is None else correction)), 0.0)
+    var = c.w.apply("div", c.w.reduce("sum", c.w.apply("mul", apart, apart), axes, keepdim), less)
+    if "var_mean" not in str(c.node.target):
+        return var
+    return [var, mean if keepdim else c.w.without(mean, axes)]
+
+
+def _computed(c: Converter, x: Any) -> Any:
+    """Return floating point numbers in the dtype that they are computed in."""
+    dtype = c.w_dtype(x)
+    return c.w.cast(x, dtypes.f32) if dtype.is_float and dtype.bits < 32 else x
+
+
+@row("_softmax.default", "_log_softmax.default")
+def _softmax(c: Converter, x: Any, axis: int, half_to_float: bool) -> Any:
+    wide, axes = _computed(c, x), _axes(c, x, axis)
+    apart = c.w.apply("sub", wide, c.w.reduce("max", wide, axes, True)) if axes else c.w.apply("sub", wide, wide)
+    powers = c.w.apply("exp", apart)
+    total = c.w.reduce("sum", powers, axes, True)
+    if "log" in str(c.node.target):
+        return c.w.apply("sub", apart, c.w.apply("log", total))
+    return c.w.apply("div", powers, total)
+
+
+@row("native_layer_norm.default")
+def _layer_norm(c: Converter, x: Any, sizes: Sequence[Any], weight: Any, bias: Any, eps: float) -> Any:
+    wide, rank = _computed(c, x), len(c.dims(x))
+    axes = list(range(rank - len(sizes), rank))
+    mean = _mean_of(c, wide, axes, True)
+    apart = c.w.apply("sub", wide, mean)
+    var = _mean_of(c, c.w.apply("mul", apart, apart), axes, True)
+    rstd = c.w.apply("rsqrt", c.w.apply("add", var, eps))
+    out = c.w.apply("mul", apart, rstd)
+    out = out if weight is None else c.w.apply("mul", out, c.w.cast(weight, c.w_dtype(wide)))
+    return [out if bias is None else c.w.apply("add", out, c.w.cast(bias, c.w_dtype(wide))), mean, rstd]
+
+
+def _check_product(c: Converter, *values: Any) -> None:
+    for value in values:
+        if c.w_dtype(value).name not in ("f64", "f32", "bf16", "f16") or c.is_empty(value):
+            raise Unknown("a product of integers, or of nothing")
+
+
+@row("mm.default", "bmm.default")
+def _product_of(c: Converter, a: Any, b: Any) -> Any:
+    _check_product(c, a, b)
+    return c.w.contract(a, b)
+
+
+@row("addmm.default", "baddbmm.default")
+def _added(c: Converter, bias: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+    _check_product(c, a, b)
+    found = c.w.contract(a, b)
+    if alpha != 1:
+        found = c.elementwise(lambda f, x: f("mul", x, alpha), (found,), "DEFAULT")
+    if beta == 0:
+        return found
+    return c.elementwise(lambda f, x, y: f("add", x, y if beta == 1 else f("mul", y, beta)), (found, bias), "DEFAULT")

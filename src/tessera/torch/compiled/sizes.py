@@ -1,0 +1,49 @@
+"""Sizes of PyTorch's traced tensors as Tessera's."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+from tessera.target.dims import Dim
+
+
+class Unknown(Exception):
+    """A size, a dtype or an argument that Graph IR has no words for: the op runs as ATen."""
+
+
+def dim_of(size: Any) -> Dim:
+    """Return a size: an integer, or an expression in symbols.
+
+    Raises:
+        Unknown: an expression of other functions than sums, products and quotients rounded down.
+    """
+    if isinstance(size, int):
+        return Dim((), int(size))
+    return _dim(size.node.expr)
+
+
+def _dim(expr: Any) -> Dim:
+    if expr.is_Integer:
+        return Dim((), int(expr))
+    if expr.is_Symbol:
+        return Dim((str(expr),))
+    parts = [_dim(part) for part in expr.args]
+    if expr.is_Add:
+        return reduce(lambda a, b: a + b, parts)
+    if expr.is_Mul:
+        return reduce(lambda a, b: a * b, parts)
+    if expr.is_Pow and expr.args[1].is_Integer and 0 < int(expr.args[1]) < 8:
+        return reduce(lambda a, b: a * b, [parts[0]] * int(expr.args[1]))
+    if type(expr).__name__ in ("FloorDiv", "CleanDiv") and len(parts) == 2:
+        return parts[0] // parts[1]
+    raise Unknown(f"the size {expr}")
+
+
+def dims_of(tensor: Any) -> tuple[Dim, ...]:
+    """Return the sizes of a tensor.
+
+    Raises:
+        Unknown: as `dim_of`.
+    """
+    return tuple(map(dim_of, tensor.shape))

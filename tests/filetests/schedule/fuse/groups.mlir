@@ -1,0 +1,79 @@
+// RUN: schedule-groups
+// A softmax is one group: reductions along the last axis, and all that follows from them.
+builtin.module {
+  tessera_graph.graph "softmax" {
+  ^bb0(%x: !tessera_graph.array<["M", "N"], f32>):
+    %m = tessera_graph.reduce "max" %x along [1] : !tessera_graph.array<["M", "N"], f32> -> !tessera_graph.array<["M"], f32>
+    %mb = tessera_graph.broadcast %m [0] : !tessera_graph.array<["M"], f32> -> !tessera_graph.array<["M", "N"], f32>
+    %d = tessera_graph.map "sub"(%x, %mb) : (!tessera_graph.array<["M", "N"], f32>, !tessera_graph.array<["M", "N"], f32>) -> !tessera_graph.array<["M", "N"], f32>
+    %e = tessera_graph.map "exp"(%d) : (!tessera_graph.array<["M", "N"], f32>) -> !tessera_graph.array<["M", "N"], f32>
+    %s = tessera_graph.reduce "sum" %e along [1] : !tessera_graph.array<["M", "N"], f32> -> !tessera_graph.array<["M"], f32>
+    %sb = tessera_graph.broadcast %s [0] : !tessera_graph.array<["M"], f32> -> !tessera_graph.array<["M", "N"], f32>
+    %y = tessera_graph.map "div"(%e, %sb) : (!tessera_graph.array<["M", "N"], f32>, !tessera_graph.array<["M", "N"], f32>) -> !tessera_graph.array<["M", "N"], f32>
+    tessera_graph.return %y : !tessera_graph.array<["M", "N"], f32>
+  }
+}
+// CHECK: %1 = tessera_graph.group(%0
+// CHECK: tessera_graph.reduce "max"
+// CHECK: tessera_graph.reduce "sum"
+// CHECK: tessera_graph.map "div"
+// CHECK: axes = ["M", "N"], rows = array<i64: 1>
+// CHECK-NEXT: tessera_graph.return %1
+
+// -----
+// A product stands between two groups; a constant is written for the result that is nothing else.
+builtin.module {
+  tessera_graph.graph "between" {
+  ^bb0(%x: !tessera_graph.array<["M", "M"], f32>):
+    %a = tessera_graph.map "exp"(%x) : (!tessera_graph.array<["M", "M"], f32>) -> !tessera_graph.array<["M", "M"], f32>
+    %p = tessera_graph.contract %a, %a : !tessera_graph.array<["M", "M"], f32>, !tessera_graph.array<["M", "M"], f32> -> !tessera_graph.array<["M", "M"], f32>
+    %y = tessera_graph.map "add"(%p, %a) : (!tessera_graph.array<["M", "M"], f32>, !tessera_graph.array<["M", "M"], f32>) -> !tessera_graph.array<["M", "M"], f32>
+    %c = tessera_graph.full 2.000000e+00 : f32 -> !tessera_graph.array<[], f32>
+    tessera_graph.return %y, %c : !tessera_graph.array<["M", "M"], f32>, !tessera_graph.array<[], f32>
+  }
+}
+// CHECK: %1 = tessera_graph.group(%0
+// CHECK: tessera_graph.map "exp"
+// CHECK: tessera_graph.contract %1, %1
+// CHECK: tessera_graph.group(%p, %1
+// CHECK: tessera_graph.map "add"
+// CHECK: tessera_graph.group
+// CHECK: tessera_graph.full
+
+// -----
+// Two groups are not one where a product needs the first and gives to the second; sums of columns are the library's.
+builtin.module {
+  tessera_graph.graph "columns" {
+  ^bb0(%x: !tessera_graph.array<["M", "N"], f32>):
+    %a = tessera_graph.map "tanh"(%x) : (!tessera_graph.array<["M", "N"], f32>) -> !tessera_graph.array<["M", "N"], f32>
+    %s = tessera_graph.reduce "sum" %a along [0] : !tessera_graph.array<["M", "N"], f32> -> !tessera_graph.array<["N"], f32>
+    %sb = tessera_graph.broadcast %s [1] : !tessera_graph.array<["N"], f32> -> !tessera_graph.array<["M", "N"], f32>
+    %y = tessera_graph.map "mul"(%a, %sb) : (!tessera_graph.array<["M", "N"], f32>, !tessera_graph.array<["M", "N"], f32>) -> !tessera_graph.array<["M", "N"], f32>
+    tessera_graph.return %y : !tessera_graph.array<["M", "N"], f32>
+  }
+}
+// CHECK: %1 = tessera_graph.group(%0
+// CHECK: tessera_graph.map "tanh"
+// CHECK: tessera_graph.reduce "sum" %1
+// CHECK: tessera_graph.group(%1, %s
+// CHECK: tessera_graph.map "mul"
+
+// -----
+// ERROR: operands differ in dtype
+builtin.module {
+  tessera_graph.graph "wrong" {
+  ^bb0(%x: !tessera_graph.array<["M"], f32>, %y: !tessera_graph.array<["M"], f64>):
+    %a = tessera_graph.map "add"(%x, %y) : (!tessera_graph.array<["M"], f32>, !tessera_graph.array<["M"], f64>) -> !tessera_graph.array<["M"], f32>
+    tessera_graph.return %a : !tessera_graph.array<["M"], f32>
+  }
+}
+
+// -----
+// ERROR: only dimensions of size 1 are repeated
+builtin.module {
+  tessera_graph.graph "wrong" {
+  ^bb0(%x: !tessera_graph.array<["M"], f32>):
+    %a = tessera_graph.broadcast %x [0] : !tessera_graph.array<["M"], f32> -> !tessera_graph.array<["2*M"], f32>
+    tessera_graph.return %a : !tessera_graph.array<["2*M"], f32>
+  }
+}

@@ -1,0 +1,229 @@
+"""`ts.jit`: traced functions are NumPy functions, so NumPy itself in float64 says what they give."""
+
+import threading
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tessera as ts
+
+RNG = np.random.default_rng(5)
+
+
+def attention(q, k, v):
+    scores = q @ np.swapaxes(k, -1, -2) / 8.0
+    weights = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
+    return weights / np.sum(weights, axis=-1, keepdims=True) @ v
+
+
+def layer_norm(x, w, b):
+    apart = x - np.mean(x, axis=-1, keepdims=True)
+    return apart / np.sqrt(np.mean(apart * apart, axis=-1, keepdims=True) + 1e-5) * w + b
+
+
+def mlp(x, w, b):
+    return np.tanh(np.maximum(x, 0.0) * w + b) - x.T.T
+
+
+def shapes(x, w, b):
+    y = np.stack([x, x * w], axis=1).reshape(-1, 2 * x.shape[1])
+    return np.concatenate([y[:, 1:], y[:, :1]], axis=1).T + x.shape[0]
+
+
+def statistics(x, w, b):
+    extremes = x.max(axis=1), x.min(), np.any(x > 2.0, axis=1)
+    return np.std(x, axis=0), np.var(x, ddof=1), np.prod(np.tanh(x), axis=0), *extremes
+
+
+def columns(x, w, b):
+    return (x * w).sum(axis=0), x.sum(), (x - x.mean(axis=0)).max(axis=0, keepdims=True)
+
+
+FUNCTIONS = (layer_norm, mlp, shapes, statistics, columns)
+TOLERANCE = {"float64": 1e-12, "float32": 3e-5, "bfloat16": 6e-2, "float16": 8e-3}
+
+
+def close(got: Any, wanted: Any, dtype: Any) -> None:
+    if isinstance(wanted, tuple):
+        assert len(got) == len(wanted)
+        for one, other in zip(got, wanted, strict=True):
+            close(one, other, dtype)
+        return
+    wanted = np.asarray(wanted)
+    assert got.shape == wanted.shape
+    scale = np.abs(wanted.astype(np.float64)).max() + 1
+    error = np.abs(np.asarray(got, np.float64) - wanted.astype(np.float64)).max() / scale
+    assert error < TOLERANCE[np.dtype(dtype).name], error
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, ml_dtypes.bfloat16, np.float16])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_functions_give_what_numpy_gives(function, dtype):
+    traced = ts.jit(function)
+    for rows, columns_ in ((4, 6), (33, 7), (5, 300)):
+        x, w, b = (RNG.standard_normal(shape).astype(dtype) for shape in ((rows, columns_), (columns_,), (columns_,)))
+        close(traced(x, w, b), function(*(one.astype(np.float64) for one in (x, w, b))), dtype)
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
+def test_products_of_batches(batch):
+    traced = ts.jit(attention)
+    for queries, keys in ((5, 9), (16, 16), (1, 40)):
+        q, k, v = (RNG.standard_normal((*batch, n, 64)).astype(np.float32) for n in (queries, keys, keys))
+        close(traced(q, k, v), attention(*(one.astype(np.float64) for one in (q, k, v))), np.float32)
+
+
+def test_vectors_and_matrices():
+    x, w = RNG.standard_normal((5, 7)), RNG.standard_normal(7)
+    close(ts.jit(lambda x, w: (x @ w, w @ x.T, w @ w, np.dot(x, w)))(x, w), (x @ w, w @ x.T, w @ w, x @ w), np.float64)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int64, np.bool_])
+def test_integers(dtype):
+    x = RNG.integers(0, 2 if dtype is np.bool_ else 100, (6, 11)).astype(dtype)
+    y = RNG.integers(1, 2 if dtype is np.bool_ else 100, (6, 11)).astype(dtype)
+    if dtype is np.bool_:
+        got = ts.jit(lambda x, y: (x & y, x | ~y, x ^ y, np.all(x, axis=0), np.any(y)))(x, y)
+        wanted: Any = (x & y, x | ~y, x ^ y, np.all(x, axis=0), np.any(y))
+    else:
+
+        def function(x, y):
+            sums = np.sum(x), np.sum(y, axis=0), np.max(y, axis=1)
+            return x + y, x * y, x // y, x % y, np.maximum(x, y), x > y, *sums
+
+        got, wanted = ts.jit(function)(x, y), function(x, y)
+    for one, other in zip(got, wanted, strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_a_new_size_needs_no_tracing():
+    count = 0
+
+    def function(x):
+        nonlocal count
+        count += 1
+        return np.exp(x) * x.shape[0]
+
+    traced = ts.jit(function)
+    for size in (5, 9, 200, 9):
+        x = RNG.standard_normal(size)
+        close(traced(x), np.exp(x) * size, np.float64)
+    assert count == 1
+    for other in (RNG.standard_normal(1), RNG.standard_normal((4, 4)), RNG.standard_normal(5).astype(np.float32)):
+        close(traced(other), np.exp(other.astype(np.float64)) * other.shape[0], other.dtype)
+    assert count == 4
+
+
+def test_a_size_may_decide():
+    traced = ts.jit(lambda x: x * 2 if x.shape[0] > 8 else x + 1)
+    for size in (5, 9, 7, 12, 8):
+        x = RNG.standard_normal(size)
+        assert np.array_equal(traced(x), x * 2 if size > 8 else x + 1)
+
+
+def test_sizes_that_were_equal_may_differ():
+    traced = ts.jit(lambda x, y: (x.sum(axis=0), y * 2))
+    for rows, columns_ in ((6, 6), (6, 7), (3, 9)):
+        x, y = RNG.standard_normal((rows, 4)), RNG.standard_normal(columns_)
+        got = traced(x, y)
+        close(got[0], x.sum(axis=0), np.float64)
+        assert np.array_equal(got[1], y * 2)
+
+
+def test_sizes_that_have_to_be_equal_are_compared_in_every_call():
+    traced = ts.jit(lambda x, y: x + y)
+    traced(np.ones(6), np.ones(6))
+    with pytest.raises(ts.TypeMismatchError, match="do not broadcast"):
+        traced(np.ones(6), np.ones(7))
+
+
+def test_arrays_lie_in_any_way():
+    traced = ts.jit(layer_norm)
+    base = RNG.standard_normal((40, 30))
+    for x in (base[::2, 3:20], base.T[:17, :20].T, np.broadcast_to(base[0, :17], (9, 17)), base[::-1, 13:]):
+        w, b = RNG.standard_normal(34)[::2], RNG.standard_normal(17)
+        close(traced(x, w, b), layer_norm(x, w, b), np.float64)
+
+
+def test_arrays_without_elements():
+    traced = ts.jit(lambda x: (x * 2, np.sum(x, axis=1)))
+    doubled, sums = traced(np.zeros((0, 5)))
+    assert doubled.shape == (0, 5)
+    assert sums.shape == (0,)
+
+
+def test_trees_numbers_and_arrays_of_the_program():
+    table = RNG.standard_normal(4)
+    traced = ts.jit(lambda p, *, factor: {"y": [p["x"] * factor + table, (p["n"] + 1,)], "fixed": 7})
+    x, n = RNG.standard_normal((3, 4)), np.int64(3) * np.ones((), np.int64)
+    got = traced({"x": x, "n": n}, factor=2.5)
+    assert got["fixed"] == 7
+    close(got["y"][0], x * 2.5 + table, np.float64)
+    assert got["y"][1][0] == 4
+    table[:] = 0  # arrays are read at each call
+    close(traced({"x": x, "n": n}, factor=2.5)["y"][0], x * 2.5, np.float64)
+
+
+def test_results_are_new_arrays():
+    x = RNG.standard_normal(8)
+    y = ts.jit(lambda x: x + 0)(x)
+    y[:] = 0
+    assert np.all(x != 0)
+
+
+def test_threads_share_a_traced_function():
+    traced = ts.jit(layer_norm)
+    wrong: list[int] = []
+
+    def work(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for size in (8, 9, 10, 11):
+            x, w, b = rng.standard_normal((seed + 2, size)), rng.standard_normal(size), rng.standard_normal(size)
+            if np.abs(traced(x, w, b) - layer_norm(x, w, b)).max() > 1e-10:
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_interpreted(monkeypatch):
+    monkeypatch.setenv("TESSERA_INTERPRET", "1")
+    x, w, b = RNG.standard_normal((3, 8)), RNG.standard_normal(8), RNG.standard_normal(8)
+    close(ts.jit(layer_norm)(x, w, b), layer_norm(x, w, b), np.float64)
+
+
+def test_one_kernel_where_one_suffices():
+    traced = ts.jit(layer_norm)
+    traced(RNG.standard_normal((4, 8)), RNG.standard_normal(8), RNG.standard_normal(8))
+    assert traced.graph().count("tessera_graph.group") == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "code"),
+    [
+        (lambda x: x if x > 0 else -x, "value-needed"),
+        (lambda x: float(np.sum(x)), "value-needed"),
+        (lambda x: np.linalg.inv(x), "not-traceable"),
+        (lambda x: np.sort(x), "not-traceable"),
+        (lambda x: np.add.reduce(x), "not-traceable"),
+        (lambda x: x[np.array([0, 1])], "not-traceable"),
+        (lambda x: x.reshape(5, 5), "shape-mismatch"),
+        (lambda x: x.sum(axis=3), "bad-axis"),
+        (lambda x: x[9], "bad-index"),
+        (lambda x: x + x[:2], "shape-mismatch"),
+        (lambda x: x @ x[:2], "shape-mismatch"),
+        (lambda x: x & 1, "dtype-mismatch"),
+        (lambda x: x.astype("text"), "unknown-dtype"),
+    ],
+)
+def test_mistakes_name_their_line(function, code):
+    with pytest.raises(ts.TesseraError) as caught:
+        ts.jit(function)(RNG.standard_normal((4, 4)))
+    assert caught.value.code == code
+    assert "test_jit.py" in str(caught.value)

@@ -1,0 +1,179 @@
+"""`torch.compile(backend="tessera")` beside eager PyTorch: models both ways, any size, what is left to ATen."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+
+from tessera.torch.compiled import backend as compiled  # noqa: E402 - only where PyTorch is
+from tessera.torch.compiled import registry  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch._dynamo.reset()
+    compiled.reports.clear()
+    torch.manual_seed(0)
+
+
+def run(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    return torch.compile(function, backend=compiled.backend, **options)(*args)
+
+
+def check(function: Callable[..., Any], *args: Any, rtol: float = 1e-4, atol: float = 1e-5, **options: Any) -> None:
+    wanted, got = function(*args), run(function, *args, **options)
+    torch.testing.assert_close(got, wanted, rtol=rtol, atol=atol, equal_nan=True)
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.inner = torch.nn.LayerNorm(64), torch.nn.LayerNorm(64)
+        self.attention = torch.nn.MultiheadAttention(64, 4, batch_first=True)
+        self.up, self.down = torch.nn.Linear(64, 128), torch.nn.Linear(128, 64)
+
+    def forward(self, x):
+        h = self.norm(x)
+        x = x + self.attention(h, h, h, need_weights=False)[0]
+        return x + self.down(F.gelu(self.up(self.inner(x))))
+
+
+class Pixels(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.head = (
+            torch.nn.Conv2d(3, 8, 3, padding=1),
+            torch.nn.BatchNorm2d(8),
+            torch.nn.Linear(8, 10),
+        )
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.norm(self.conv(x))), 2)
+        return F.log_softmax(self.head(F.adaptive_avg_pool2d(x, 1).flatten(1)), -1)
+
+
+class Words(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.norm = torch.nn.Embedding(50, 16), torch.nn.RMSNorm(16)
+        self.project = torch.nn.Linear(16, 48, bias=False)
+
+    def forward(self, words):
+        x = self.norm(self.table(words))
+        q, k, v = (part.unflatten(-1, (2, 8)).transpose(1, 2) for part in self.project(x).chunk(3, -1))
+        found = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(x.shape)
+        gate, up = found.chunk(2, -1)
+        return F.silu(gate) * up
+
+
+MODELS = {
+    "block": (Block, lambda n: torch.randn(n, 8, 64)),
+    "pixels": (Pixels, lambda n: torch.randn(n, 3, 16, 16)),
+    "words": (Words, lambda n: torch.randint(0, 50, (n, 12))),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_forwards_and_backwards(name):
+    make, inputs = MODELS[name]
+    model, x = make(), inputs(3)
+    twin = make()
+    twin.load_state_dict(model.state_dict())
+    wanted = model(x)
+    weights = torch.randn_like(wanted)
+    (wanted * weights).sum().backward()
+    got = torch.compile(twin, backend=compiled.backend)(x)
+    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+    (got * weights).sum().backward()
+    for one, other in zip(twin.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-4)
+    for one, other in zip(twin.buffers(), model.buffers(), strict=True):
+        torch.testing.assert_close(one, other)
+    assert all(report.kernels and not report.reason for report in compiled.reports)
+
+
+def chain(x, w, b):
+    y = F.gelu(F.layer_norm(x, (x.shape[-1],), w, b)) + x.mean(0, keepdim=True)
+    weights = torch.softmax(y.transpose(0, 1).reshape(x.shape[1] // 2, -1, 2), 1)
+    return weights, y.sum(), (y > 0).any(1), torch.arange(x.shape[0])
+
+
+def test_new_sizes_need_no_compilation():
+    whole = torch.compile(chain, backend=compiled.backend, dynamic=True)
+    for rows, columns in ((6, 8), (10, 16), (7, 32), (100, 200)):
+        given = torch.randn(rows, columns), torch.randn(columns), torch.randn(columns)
+        torch.testing.assert_close(whole(*given), chain(*given), rtol=1e-4, atol=1e-3)
+    (report,) = compiled.reports
+    assert not report.left
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
+def test_elementwise_and_rows(dtype):
+    kind = getattr(torch, dtype)
+    tolerance = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3}[dtype]
+
+    def function(x, y):
+        z = torch.where(x > y, x.tanh() * 3, y.clamp(-1, 1)) / (1 + x * x)
+        return z.sigmoid(), z.amax(-1), z.var(0), z.sum((0, 2)), F.silu(z).to(torch.float32), 1 - z.pow(3), F.elu(z)
+
+    check(function, torch.randn(5, 6, 33, dtype=kind), torch.randn(6, 1, dtype=kind), rtol=tolerance, atol=tolerance)
+
+
+def test_integers_and_truth():
+    def function(a, b):
+        sums = a.sum(), (a > b).any(0), a.max(), a.float().mean()
+        return a + b, a // b, a % b, a & b, ~a, torch.logical_xor(a, b), a / b, *sums
+
+    check(function, torch.randint(1, 99, (7, 9)), torch.randint(1, 99, (7, 9)))
+
+
+def test_inputs_that_lie_in_any_way_and_outputs_that_are_views():
+    def function(x, y):
+        return x + y.t(), y.t(), x[1:, ::2], (x * 2).t(), torch.cat([x, y.t()], 1).split(5, 1)
+
+    base = torch.randn(40, 60)
+    check(function, base[::2, 10:20], base[:10, 5:25])
+    wanted, got = function(base[::2, 10:20], base[:10, 5:25]), run(function, base[::2, 10:20], base[:10, 5:25])
+    assert wanted[1].stride() == got[1].stride()
+    assert wanted[3].stride() == got[3].stride()
+
+
+def test_mutation_and_random_numbers():
+    def function(x):
+        x.add_(1)
+        return F.dropout(x, 0.5) * 2
+
+    x = torch.ones(1000)
+    got = run(function, x)
+    assert torch.equal(x, torch.full((1000,), 2.0))
+    assert set(got.unique().tolist()) == {0.0, 8.0}
+
+
+def test_what_has_no_row_runs_as_aten_and_is_reported():
+    def function(x):
+        return torch.linalg.qr(x)[0].abs().sum() + torch.fft.fft(x).real.sum()
+
+    check(lambda x: torch.cumsum(x.exp(), 0) * 2, torch.randn(9, 5))
+    assert compiled.reports[-1].left == {"aten.cumsum.default": 1}
+    check(function, torch.randn(5, 5))
+    assert "complex" in compiled.reports[-1].reason
+
+
+def test_what_has_no_row_may_be_refused():
+    with pytest.raises(Exception, match=r"no row for aten\.cumsum"):
+        run(lambda x: torch.cumsum(x, 0), torch.randn(5), options={"fallback": "error"})
+
+
+def test_the_backend_is_found_by_its_name():
+    assert "tessera" in torch._dynamo.list_backends()
+    x = torch.randn(5)
+    assert torch.allclose(torch.compile(torch.sin, backend="tessera")(x), x.sin())
+
+
+def test_every_row_is_of_an_op_that_there_is():
+    for name in registry.names():
+        packet, overload = name.split(".")
+        assert hasattr(getattr(torch.ops.aten, packet), overload), name
