@@ -10,7 +10,7 @@ from tessera.numerics.dtypes import DType
 from tessera.tools.emulate.launch import Emulation, Limits
 from tessera.tools.emulate.memory import Device
 
-TARGETS = ("sm_80", "sm_89", "sm_90a")
+TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90a")
 FP8 = (ts.fp8_e4m3, ts.fp8_e5m2)
 WIDE = (ts.f16, ts.bf16, ts.f32)
 LARGEST = {"fp8_e4m3": 448.0, "fp8_e5m2": 57344.0}
@@ -113,6 +113,17 @@ def test_arithmetic_rounds_after_each_operation(dtype: DType) -> None:
         expected = (squares + wide).astype(dtype.numpy())
 
     check(emulated(kernel, "sm_90a", x, dtype), expected)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("source", FP8, ids=str)
+def test_four_codes_become_two_words(source: DType, target: str) -> None:
+    kernel = cast(source, ts.f16, 512)
+    ptx = str(ts.compile(kernel, target=target, dims={"N": 1024}, dump=["ptx"]).dumps["ptx"])
+    kind = source.name.removeprefix("fp8_")
+    instruction = f"cvt.rn.f16x2.{kind}x2" if target == "sm_90a" else "prmt.b32"
+    assert ptx.count(instruction) == 512 // 32 // 2
+    assert "b8" not in ptx
 
 
 @pytest.mark.parametrize("saturate", [False, True])

@@ -2,8 +2,7 @@
 
 An integer placed in the low bits of a float's significand is that float plus a constant, which a subtraction takes
 away exactly. f16 holds an 8-bit integer beside 1024, f32 beside 2^23; bf16 only seven bits beside 128, so that the
-eighth, -128 in an i8 and 128 in a u8, is added on its own. fp8 pairs have a conversion to f16, which holds them all,
-and one from f32.
+eighth, -128 in an i8 and 128 in a u8, is added on its own. fp8 pairs become f16, which holds them all (`fp8`).
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
 
 _BYTES = (dtypes.i8, dtypes.u8)
+_FP8 = (dtypes.fp8_e4m3, dtypes.fp8_e5m2)
 _HALVES = (dtypes.f16, dtypes.bf16)
 
 Pair = Callable[[str, int], str]
@@ -90,8 +90,8 @@ def _pair_conversion(emitter: NvidiaEmitter, source: DType, result: DType) -> Pa
         return lambda word, i: _bytes_to_bf16(emitter, word, i, signed)
     if source in _BYTES and result == dtypes.f16:
         return lambda word, i: _bytes_to_f16(emitter, word, i, source == dtypes.i8)
-    if result in (*_HALVES, dtypes.f32) and fp8.converts(emitter, source):
-        to_bf16 = result == dtypes.bf16
+    to_bf16 = result == dtypes.bf16
+    if source in _FP8 and result in (*_HALVES, dtypes.f32) and (not to_bf16 or emitter.target.has("bf16_arith")):
         return lambda word, i: _fp8_to_half(emitter, word, i, source, to_bf16)
     return None
 
@@ -158,8 +158,7 @@ def _to_f32(emitter: NvidiaEmitter, word: str, count: int, source: DType) -> lis
 
 def _fp8_to_half(emitter: NvidiaEmitter, word: str, i: int, source: DType, to_bf16: bool) -> str:
     ops = emitter.ops
-    part = ops.binary("lshr", I32, word, "16") if i else word
-    half = fp8.to_halves(emitter, ops.convert("trunc", I32, part, I16), source)
+    half = fp8.unpacked(emitter, word, i, source)
     if not to_bf16:
         return half
     wide, narrow = LLVMType("float", 2), LLVMType("bfloat", 2)

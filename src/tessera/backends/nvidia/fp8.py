@@ -1,7 +1,10 @@
 """Conversions between fp8 and wider floats, which sm_89 and later have for pairs.
 
-The one to fp8 clamps. One more than the code of the largest finite number is that of infinity in e5m2 and of NaN in
-e4m3, so that what rounds to more than it has its code incremented.
+That to fp8 clamps. One more than the code of the largest finite number is that of infinity in e5m2 and of NaN in e4m3:
+the code of what rounds to more than it is incremented.
+
+Where there are none, e5m2 is the upper byte of f16, and e4m3 one bit lower is f16 with a bias that is too large by 8,
+but for NaN, which would be 480.
 """
 
 from __future__ import annotations
@@ -22,8 +25,30 @@ _TOO_LARGE = {"fp8_e4m3": ("ogt", 464.0), "fp8_e5m2": ("oge", 61440.0)}
 
 
 def converts(emitter: NvidiaEmitter, dtype: DType) -> bool:
-    """Return whether a dtype is one that the target converts pairs from and to."""
+    """Return whether a dtype is one that the target has conversions of."""
     return dtype.name in _PTX and emitter.target.has("cvt_fp8")
+
+
+def unpacked(emitter: NvidiaEmitter, word: str, pair: int, dtype: DType) -> str:
+    """Return the numbers of the lower (0) or upper (1) two codes of an i32 as an i32 of two f16."""
+    ops = emitter.ops
+    if converts(emitter, dtype):
+        part = ops.binary("lshr", I32, word, "16") if pair else word
+        return to_halves(emitter, ops.convert("trunc", I32, part, I16), dtype)
+    text = f"prmt.b32 $0, $1, 0, {0x1404 + 0x2020 * pair};"
+    (placed,) = emitter.asm(text, "=r,r", [I32], [("i32", word)], pure=True)
+    return placed if dtype.name == "fp8_e5m2" else _shifted_e4m3(emitter, placed)
+
+
+def _shifted_e4m3(emitter: NvidiaEmitter, placed: str) -> str:
+    """Return two f16, given e4m3 in the upper bytes; the carry out of the code of NaN sets the top bit of exponents."""
+    ops = emitter.ops
+    size = ops.binary("and", I32, ops.binary("lshr", I32, placed, "1"), str(0x3F803F80))
+    top = ops.binary("and", I32, ops.binary("add", I32, size, str(0x00800080)), str(0x40004000))
+    sign = ops.binary("and", I32, placed, str(0x80008000 - (1 << 32)))
+    bits = ops.binary("or", I32, ops.binary("or", I32, size, top), sign)
+    given = [("i32", x) for x in (bits, str(0x5C005C00), str(0x80008000 - (1 << 32)))]  # times 256, plus -0
+    return emitter.asm("fma.rn.f16x2 $0, $1, $2, $3;", "=r,r,r,r", [I32], given, pure=True)[0]
 
 
 def to_halves(emitter: NvidiaEmitter, codes: str, dtype: DType) -> str:
