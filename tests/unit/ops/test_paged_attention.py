@@ -180,25 +180,35 @@ def test_code_for_gpus(kind, head, target):
     assert parts_of(target_named(target), 8, 32768, 64) == 2 * target_named(target).machine.units // 8
 
 
+def test_pages_of_8_bits_cost_no_exchange_between_warps():
+    wide, narrow = (paged.compile(128, pages=kind, target="sm_90a").reflection for kind in (ts.bf16, ts.fp8_e4m3))
+    assert narrow["instructions"]["shuffle"] == wide["instructions"]["shuffle"]
+    assert narrow["kernels"]["paged_parts"]["spill_load_bytes"] == 0
+    assert narrow["schedule"]["pipeline"] == 1
+
+
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
-def test_what_gpus_would_compute(target):
+@pytest.mark.parametrize(("kind", "size", "page", "each"), [(ts.f16, 32, 16, 80), (ts.fp8_e4m3, 64, 64, 128)], ids=str)
+def test_what_gpus_would_compute(kind, size, page, each, target):
     rng = np.random.default_rng(7)
-    k, v, table = pages(rng, 16, ts.f16, sizes=(32, 32))
-    q = lib.normal(rng, B, H, 2, 32, dtype=ts.f16)
+    k, v, table = pages(rng, page, ts.f16, sizes=(size, size))
+    k, v = k.astype(kind.numpy()), v.astype(kind.numpy())
+    q = lib.normal(rng, B, H, 2, size, dtype=ts.f16)
     exact = paged.reference(q, k, v, table, LENGTHS)
-    some, sums = np.full((2, B, G, 4, 32), np.nan, np.float32), np.full((2, B, G, 4), np.nan, np.float32)
+    some, sums = np.full((2, B, G, 4, size), np.nan, np.float32), np.full((2, B, G, 4), np.nan, np.float32)
     given = {"k_scale": None, "v_scale": None, "causal": True, "windowed": False, "caps": False, "plain": True}
-    given |= {"acc": ts.f32, "page": 16, "T": ts.f16, "C": ts.f16, "S": ts.f32}
-    given |= blocks_of(target_named(target), (ts.f16, ts.f16), 4, 16, (32, 32))
-    sizes = {"B": B, "G": G, "R": 4, "D": 32, "E": 32, "P": 2, "PAGES": k.shape[0], "SLOTS": 16, "MOST": table.shape[1]}
-    arrays = [q.reshape(B, G, 4, 32), k, v, table, LENGTHS, some, sums]
-    emulated(kernels.paged_parts, target, arrays, sizes, (2, 80, 32**-0.5, 1.0, 0), **given)
-    out, lse = np.full((B * H * 2, 32), np.nan, np.float16), np.full(B * H * 2, np.nan, np.float32)
-    options = {"sinks": None, "acc": ts.f32, "BP": 2, "BE": 32, "T": ts.f32, "U": ts.f16, "S": ts.f32}
+    given |= {"acc": ts.f32, "page": page, "T": ts.f16, "C": kind, "S": ts.f32}
+    given |= blocks_of(target_named(target), (ts.f16, kind), 4, page, (size, size))
+    sizes = {"B": B, "G": G, "R": 4, "P": 2, "MOST": table.shape[1]}
+    sizes |= {"D": size, "E": size, "PAGES": k.shape[0], "SLOTS": page}
+    arrays = [q.reshape(B, G, 4, size), k, v, table, LENGTHS, some, sums]
+    emulated(kernels.paged_parts, target, arrays, sizes, (2, each, size**-0.5, 1.0, 0), **given)
+    out, lse = np.full((B * H * 2, size), np.nan, np.float16), np.full(B * H * 2, np.nan, np.float32)
+    options = {"sinks": None, "acc": ts.f32, "BP": 2, "BE": size, "T": ts.f32, "U": ts.f16, "S": ts.f32}
     rows = B * H * 2
     emulated(
-        *(join_rows, target, [some.reshape(2, rows, 32), sums.reshape(2, rows), out, lse]),
-        *({"P": 2, "K": rows, "E": 32}, (2,)),
+        *(join_rows, target, [some.reshape(2, rows, size), sums.reshape(2, rows), out, lse]),
+        *({"P": 2, "K": rows, "E": size}, (2,)),
         **options,
     )
     lib.close(out.reshape(exact.shape), exact, ts.f16, 4)

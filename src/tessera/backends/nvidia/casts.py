@@ -2,7 +2,7 @@
 
 An integer placed in the low bits of a float's significand is that float plus a constant, which a subtraction takes
 away exactly. f16 holds an 8-bit integer beside 1024, f32 beside 2^23; bf16 only seven bits beside 128, so that the
-eighth, -128 in an i8 and 128 in a u8, is added on its own. fp8 pairs have a conversion to f16, which holds them all.
+eighth, -128 in an i8 and 128 in a u8, is added on its own. fp8 pairs become f16, which holds them all (`fp8`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from tessera.backends.llvm.ops import F32, I8, I16, I32
 from tessera.backends.llvm.types import LLVMType
+from tessera.backends.nvidia import fp8
 from tessera.backends.nvidia.emitter import NVIDIA, NvidiaEmitter
 from tessera.backends.simt.fragments import emit_cast as emit_unit_casts
 from tessera.ir.target.arithmetic import CastOp, RoundTf32Op
@@ -22,7 +23,6 @@ from tessera.numerics.dtypes import DType
 _BYTES = (dtypes.i8, dtypes.u8)
 _FP8 = (dtypes.fp8_e4m3, dtypes.fp8_e5m2)
 _HALVES = (dtypes.f16, dtypes.bf16)
-_PTX_FP8 = {"fp8_e4m3": "e4m3", "fp8_e5m2": "e5m2"}
 
 Pair = Callable[[str, int], str]
 """Converts bytes `2 i` and `2 i + 1` of an i32, given the word and `i`, to a word of two 16-bit floats."""
@@ -35,6 +35,9 @@ def emit_cast(emitter: NvidiaEmitter, op: CastOp) -> None:
     if not isinstance(op.source.type, FragmentType) or len(emitter.units(op.source)) % 2:
         emit_unit_casts(emitter, op)
         return
+    if source in (*_HALVES, dtypes.f32) and fp8.converts(emitter, result):
+        _emit_to_fp8(emitter, op, source, result)
+        return
     if source in _BYTES and result == dtypes.f32:
         words = _words(emitter, op, source)
         emitter.bind(op.result, [unit for word, count in words for unit in _to_f32(emitter, word, count, source)])
@@ -46,7 +49,7 @@ def emit_cast(emitter: NvidiaEmitter, op: CastOp) -> None:
         return
     pairs = [convert(word, i) for word, count in _words(emitter, op, source) for i in range(count // 2)]
     if result == dtypes.f32:
-        emitter.bind(op.result, [unit for word in pairs for unit in _widened(emitter, word)])
+        emitter.bind(op.result, [unit for word in pairs for unit in fp8.widened(emitter, word)])
         return
     element = LLVMType("half" if result == dtypes.f16 else "bfloat")
     emitter.bind(op.result, [unit for word in pairs for unit in emitter.split(word, element, I32, 2)])
@@ -64,6 +67,22 @@ def emit_round_tf32(emitter: NvidiaEmitter, op: RoundTf32Op) -> None:
     emitter.words[op.result] = words
 
 
+def _emit_to_fp8(emitter: NvidiaEmitter, op: CastOp, source: DType, result: DType) -> None:
+    """Round fours, or pairs where there are no fours; words of four stay packed."""
+    values = emitter.units(op.source)
+    if source != dtypes.f32:
+        values = [emitter.widen(unit, source, 1) for unit in values]
+    count = 2 if len(values) % 4 else 4
+    saturate = op.saturate is not None
+    words = [fp8.from_f32(emitter, values[i : i + count], result, saturate) for i in range(0, len(values), count)]
+    if count == 4:
+        emitter.words[op.result] = words
+        emitter.bind(op.result, [unit for word in words for unit in emitter.split(word, I8, I32, 4)])
+        return
+    pairs = [emitter.ops.convert("trunc", I32, word, I16) for word in words]
+    emitter.bind(op.result, [unit for pair in pairs for unit in emitter.split(pair, I8, I16, 2)])
+
+
 def _pair_conversion(emitter: NvidiaEmitter, source: DType, result: DType) -> Pair | None:
     """Return how the target converts pairs, None where it does so one by one."""
     if source in _BYTES and result == dtypes.bf16 and emitter.target.has("bf16_arith"):
@@ -71,8 +90,8 @@ def _pair_conversion(emitter: NvidiaEmitter, source: DType, result: DType) -> Pa
         return lambda word, i: _bytes_to_bf16(emitter, word, i, signed)
     if source in _BYTES and result == dtypes.f16:
         return lambda word, i: _bytes_to_f16(emitter, word, i, source == dtypes.i8)
-    if source in _FP8 and result in (*_HALVES, dtypes.f32) and emitter.target.has("cvt_fp8"):
-        to_bf16 = result == dtypes.bf16
+    to_bf16 = result == dtypes.bf16
+    if source in _FP8 and result in (*_HALVES, dtypes.f32) and (not to_bf16 or emitter.target.has("bf16_arith")):
         return lambda word, i: _fp8_to_half(emitter, word, i, source, to_bf16)
     return None
 
@@ -139,23 +158,10 @@ def _to_f32(emitter: NvidiaEmitter, word: str, count: int, source: DType) -> lis
 
 def _fp8_to_half(emitter: NvidiaEmitter, word: str, i: int, source: DType, to_bf16: bool) -> str:
     ops = emitter.ops
-    part = ops.binary("lshr", I32, word, "16") if i else word
-    (half,) = emitter.asm(
-        f"cvt.rn.f16x2.{_PTX_FP8[source.name]}x2 $0, $1;",
-        "=r,h",
-        [I32],
-        [("i16", ops.convert("trunc", I32, part, I16))],
-        pure=True,
-    )
+    half = fp8.unpacked(emitter, word, i, source)
     if not to_bf16:
         return half
     wide, narrow = LLVMType("float", 2), LLVMType("bfloat", 2)
     packed = LLVMType("half", 2)
     value = ops.convert("fpext", packed, ops.convert("bitcast", I32, half, packed), wide)
     return ops.convert("bitcast", narrow, ops.convert("fptrunc", wide, value, narrow), I32)
-
-
-def _widened(emitter: NvidiaEmitter, word: str) -> list[str]:
-    """Return the f32 values of a word of two f16."""
-    half = LLVMType("half")
-    return [emitter.ops.convert("fpext", half, unit, F32) for unit in emitter.split(word, half, I32, 2)]

@@ -14,11 +14,12 @@ from xdsl.ir import Block, SSAValue
 from tessera.backends.llvm.arithmetic import ARITHMETIC
 from tessera.backends.llvm.control import CONTROL
 from tessera.backends.llvm.emitter import Handlers
-from tessera.backends.llvm.ops import F32, F64, I16, I32, Ops
+from tessera.backends.llvm.ops import F32, F64, I8, I16, I32, Ops
 from tessera.backends.llvm.remainder import remainder_function
 from tessera.backends.llvm.text import FunctionText, ModuleText
 from tessera.backends.llvm.types import LLVMType, of_dtype
 from tessera.backends.llvm.vecmath import vecmath_function
+from tessera.backends.nvidia import fp8
 from tessera.backends.simt.emitter import SIMT, SimtEmitter
 from tessera.numerics.dtypes import DType
 from tessera.target.records import TargetRecord
@@ -333,6 +334,8 @@ class NvidiaEmitter(SimtEmitter):
             return self.ops.convert("bitcast", I32, self.ops.binary("shl", I32, wide, "16"), F32)
         if dtype.bits == 16 and width == 1:
             return self.ops.convert("fpext", LLVMType("half" if dtype.name == "f16" else "bfloat"), value, F32)
+        if width == 1 and fp8.converts(self, dtype):
+            return fp8.widened(self, fp8.to_halves(self, self.ops.convert("zext", I8, value, I16), dtype))[0]
         return super().widen(value, dtype, width)
 
     def narrow(self, value: str, dtype: DType, width: int, saturate: bool = False) -> str:
@@ -340,6 +343,8 @@ class NvidiaEmitter(SimtEmitter):
         native = self.native_narrow(dtype)
         if native is not None and width == 1 and not saturate:
             return self.ops.convert("fptrunc", F32, value, LLVMType(native))
+        if width == 1 and fp8.converts(self, dtype):
+            return self.ops.convert("trunc", I32, fp8.from_f32(self, [value], dtype, saturate), I8)
         return super().narrow(value, dtype, width, saturate)
 
     def math_call(self, name: str, dtype: DType, width: int, args: Sequence[str]) -> str:

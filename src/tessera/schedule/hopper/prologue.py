@@ -7,8 +7,9 @@ The copy engine fetches the raw tiles like operands, and consumers read them fro
     %next = mma %a, %b, %acc                %next = mma %a, %b, %acc
 
 A warpgroup instruction takes its left operand from registers, its right one from shared memory. So a product whose
-right operand alone is computed is transposed: `a @ b` is `(bᵀ @ aᵀ)ᵀ`, and transposing what threads hold is free. A
-right operand that is still computed is written to shared memory, where a fence hands it to the instruction::
+right operand alone is computed is transposed: `a @ b` is `(bᵀ @ aᵀ)ᵀ`, and transposing what threads hold is free,
+unless its rows are reduced, as scores of attention are: those of a transpose lie across all warps. A right operand that
+is still computed is written to shared memory, where a fence hands it to the instruction::
 
     barrier; shared_store %b, %buffer; proxy_fence; barrier
     %next = mma %a, %buffer, %acc
@@ -23,7 +24,7 @@ from collections.abc import Sequence
 from math import prod
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.data import dataclass
@@ -34,6 +35,7 @@ from tessera.ir.notes import Unfit
 from tessera.ir.tile.elementwise import BitcastOp, CastOp, ElementwiseOp, RoundTf32Op
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.reduce import ReduceOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
 from tessera.ir.tile.shared import (
     AllocSharedOp,
@@ -51,6 +53,7 @@ from tessera.schedule.hopper.boxes import ahead_of, check_box, name_of
 from tessera.schedule.hopper.limits import right_panels, why_not_staged
 
 _COMPUTES = (ElementwiseOp, CastOp, BitcastOp, RoundTf32Op, TransposeOp, BroadcastOp, ReshapeOp)
+_MAPS = (ElementwiseOp, CastOp, BitcastOp, RoundTf32Op)
 SMALL_BYTES = 1024
 """Most bytes of a tile that consumers load ahead: it takes few registers a thread."""
 
@@ -130,6 +133,25 @@ def computed_from(value: SSAValue) -> set[LoadOp]:
             ahead += value.owner.operands
         seen.add(value)
     return {value.owner for value in seen if isinstance(value.owner, LoadOp)}
+
+
+def reduces_rows(op: MmaOp) -> bool:
+    """Return whether rows of a product are reduced, or those of what follows from it element by element."""
+    seen: set[SSAValue] = set()
+    ahead: list[SSAValue] = [op.result]
+    while ahead:
+        value = ahead.pop()
+        users = [use.operation for use in value.uses]
+        if any(isinstance(user, ReduceOp) and user.axis.data == 1 for user in users):
+            return True
+        seen.add(value)
+        ahead += {user.results[0] for user in users if _keeps_places(user, value)} - seen
+    return False
+
+
+def _keeps_places(op: Operation, value: SSAValue) -> bool:
+    """Return whether an op makes elements of a tile of those in the same places."""
+    return isinstance(op, _MAPS) or (isinstance(op, MmaOp) and op.acc is value)
 
 
 def read_raw(staged: Staged, buffer: SSAValue) -> None:

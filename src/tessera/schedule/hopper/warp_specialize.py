@@ -92,6 +92,7 @@ from tessera.schedule.hopper.prologue import (
     load_ahead,
     raw_boxes,
     read_raw,
+    reduces_rows,
     spread_rows,
     stage_right,
     stored_along_k,
@@ -258,15 +259,24 @@ def _operand(kernel: KernelOp, op: LoadOp) -> Staged:
 
 
 def _product(op: MmaOp, raw: list[Staged]) -> Product:
-    """Return how a product is computed: transposed if only its right operand is computed from what is fetched."""
-    turned = Product(op, True)
-    if is_turned(is_direct(op.a), is_direct(op.b)) and computed_from(op.b) & {staged.load for staged in raw}:
-        try:
-            _check_product(turned)
-        except Unfit:
-            return Product(op)
-        return turned
-    return Product(op)
+    """Return how a product is computed: transposed if only its right operand is computed from what is fetched.
+
+    One whose rows are reduced is not, where its right operand can be staged: its warps hold whole rows, those of its
+    transpose parts of every row.
+    """
+    plain, turned = Product(op), Product(op, True)
+    if not is_turned(is_direct(op.a), is_direct(op.b)) or not computed_from(op.b) & {staged.load for staged in raw}:
+        return plain
+    wanted = (plain, turned) if reduces_rows(op) else (turned, plain)
+    return next(filter(_is_fit, wanted), plain)
+
+
+def _is_fit(product: Product) -> bool:
+    try:
+        _check_product(product)
+    except Unfit:
+        return False
+    return True
 
 
 def _oriented(products: list[Product]) -> list[Product]:

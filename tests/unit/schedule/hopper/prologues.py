@@ -133,6 +133,17 @@ def summed_rows(
         c[m : m + BM, n : n + BN] = acc + total[:, None]
 
 
+def int8_right_with_row_sums(
+    a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["N", "K", ts.i8], c: ts.Tensor["M", "N", ts.f32]
+) -> None:
+    for m, n in ts.tile.grid((M, BM), (N, BN)):
+        acc = ts.tile.zeros((BM, BN), ts.f32)
+        for k in ts.tile.range(0, K, BK):
+            part = ts.tile.mma(a[m : m + BM, k : k + BK], b[n : n + BN, k : k + BK].to(ts.bf16).T)
+            acc = acc + part + ts.tile.row_sum(2.0 * part)[:, None]
+        c[m : m + BM, n : n + BN] = acc
+
+
 @dataclass(frozen=True)
 class Case:
     """A kernel, how many tiles a stage copies, how many right operands it stages, and what it computes.
@@ -169,6 +180,11 @@ def _scaled(a: Any, s: Any, b: Any) -> Any:
     return (a.astype(np.float32) * factor).astype(ml_dtypes.bfloat16).astype(np.float64) @ b
 
 
+def _with_row_sums(a: Any, b: Any) -> Any:
+    blocks = [a @ b[n : n + BN].T for n in range(0, len(b), BN)]
+    return np.concatenate([block + 2.0 * block.sum(1, keepdims=True) for block in blocks], 1)
+
+
 CASES = [
     Case(int8_left, 2, 0, lambda r, m, n, k: [_bytes(r, m, k), _floats(r, k, n)], lambda a, b: a @ b),
     Case(int8_left_transposed, 2, 0, lambda r, m, n, k: [_bytes(r, k, m), _floats(r, k, n)], lambda a, b: a.T @ b),
@@ -195,6 +211,7 @@ CASES = [
     ),
     Case(int8_right, 2, 0, lambda r, m, n, k: [_floats(r, m, k), _bytes(r, k, n)], lambda a, b: a @ b),
     Case(int8_right_transposed, 2, 0, lambda r, m, n, k: [_floats(r, m, k), _bytes(r, n, k)], lambda a, b: a @ b.T),
+    Case(int8_right_with_row_sums, 2, 1, lambda r, m, n, k: [_floats(r, m, k), _bytes(r, n, k)], _with_row_sums),
     Case(int8_both, 2, 1, lambda r, m, n, k: [_bytes(r, m, k), _bytes(r, k, n)], lambda a, b: a @ b),
     Case(int8_both_transposed, 2, 1, lambda r, m, n, k: [_bytes(r, m, k), _bytes(r, n, k)], lambda a, b: a @ b.T),
     Case(

@@ -17,7 +17,15 @@ from tessera.ir.tile.mma import MmaOp
 from tests.unit.interp.test_roles import EARLY, SEEDS, Change, arrive_before_reading, drop, drop_wait
 from tests.unit.schedule.hopper import prologues
 from tests.unit.schedule.hopper.kernels import has_roles, note, scheduled, specialized
-from tests.unit.schedule.hopper.prologues import CASES, Case, int8_both, int8_left, reference, scaled_left
+from tests.unit.schedule.hopper.prologues import (
+    CASES,
+    Case,
+    int8_both,
+    int8_left,
+    int8_right_with_row_sums,
+    reference,
+    scaled_left,
+)
 
 
 def ops(module: Any, kind: type[Any]) -> list[Any]:
@@ -80,6 +88,15 @@ def test_a_staged_operand_of_no_whole_panel(monkeypatch: pytest.MonkeyPatch) -> 
     module = specialized(int8_both, sizes(128, 128, 128))
     assert not has_roles(module)
     assert "a computed operand of 32x32 has no rows or columns of a multiple of 128 bytes" in note(module)
+
+
+@pytest.mark.parametrize(("rows", "shape"), [(128, (128, 64)), (64, (64, 64)), (32, (64, 32))])
+def test_a_product_of_reduced_rows_is_transposed_only_where_warpgroups_have_too_few_of_them(
+    rows: int, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prologues, "BM", rows)
+    module = specialized(int8_right_with_row_sums, sizes(128, 128, 128))
+    assert [op.result.type.shape for op in ops(module, MmaOp)] == [shape]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
