@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from tessera.autodiff.sweeps import gradients, tangents_of
 from tessera.errors import CallError, TypeMismatchError, caller_location, shown
@@ -30,10 +30,11 @@ def _check_function(function: object, argnums: Any = 0) -> None:
             location=caller_location(),
             help="pass a function of arrays",
         )
-    numbers: Any = argnums if isinstance(argnums, tuple | list) else (argnums,)
+    several = isinstance(argnums, tuple | list)
+    numbers: Any = cast(Any, argnums) if several else (argnums,)
     if not numbers or not all(isinstance(one, int) and not isinstance(one, bool) for one in numbers):
         raise CallError(
-            f"argnums is {shown(argnums)}",
+            f"argnums is {shown(cast(object, argnums))}",
             code="bad-argument",
             location=caller_location(),
             help="the number of an argument, or a tuple of such numbers",

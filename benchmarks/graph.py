@@ -1,0 +1,227 @@
+"""Measures `torch.compile(backend="tessera")` beside eager PyTorch and Inductor: time, compile time, kernels.
+
+    python benchmarks/graph.py [--csv results.csv] [--turns 3] [--device cuda] [--only chain block]
+
+Works are chains of operators and parts of models, forward and, where it says so, a step forwards and backwards. Times
+are medians of calls in turns, on a GPU between events, after a warm-up of each contestant. The seconds are those of the
+first call, with compilation, caches being cold. Results are compared with float64 first: an error above twice eager's, and
+above a floor of the dtype, ends the run with status 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from foundation import torch_or_none
+from rich.console import Console
+from rich.table import Table
+
+CONTESTANTS = ("eager", "inductor", "tessera")
+FLOOR = {"float32": 1e-5, "bfloat16": 2e-2}
+
+
+def _chains(torch: Any) -> dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], bool]]:
+    """Return functions with the shapes of their operands, and whether they are differentiated."""
+    functional = torch.nn.functional
+    wide = (4096, 4096)
+
+    def gelu_bias(x: Any, b: Any) -> Any:
+        return functional.gelu(x + b, approximate="tanh") * 1.702 + x
+
+    def gated(x: Any, y: Any) -> Any:
+        return functional.silu(x) * y
+
+    def norm(x: Any, w: Any, b: Any) -> Any:
+        return functional.gelu(functional.layer_norm(x, (x.shape[-1],), w, b)) + x
+
+    def rms(x: Any, w: Any) -> Any:
+        return x * torch.rsqrt((x.float() * x.float()).mean(-1, keepdim=True) + 1e-6).to(x.dtype) * w
+
+    def softmax(x: Any, b: Any) -> Any:
+        return torch.softmax((x + b) * 0.125, -1)
+
+    def entropy(x: Any) -> Any:
+        return -(torch.log_softmax(x.float(), -1) * torch.softmax(x.float(), -1)).sum(-1)
+
+    def turned(x: Any, y: Any) -> Any:
+        return (x.t() + y).relu() * 0.5
+
+    def mlp(x: Any, w: Any, v: Any) -> Any:
+        return functional.gelu(x @ w) @ v
+
+    return {
+        "chain: gelu of a sum": (gelu_bias, (wide, (4096,)), False),
+        "chain: gate": (gated, (wide, wide), False),
+        "chain: transpose": (turned, (wide, wide), False),
+        "rows: layer norm, gelu": (norm, (wide, (4096,), (4096,)), False),
+        "rows: RMS norm": (rms, (wide, (4096,)), False),
+        "rows: softmax of a sum": (softmax, (wide, (4096,)), False),
+        "rows: entropy": (entropy, ((2048, 32000),), False),
+        "mlp": (mlp, ((2048, 1024), (1024, 4096), (4096, 1024)), False),
+        "step: layer norm, gelu": (norm, (wide, (4096,), (4096,)), True),
+        "step: gate": (gated, (wide, wide), True),
+        "step: mlp": (mlp, ((2048, 1024), (1024, 4096), (4096, 1024)), True),
+        "step: block": (_block(torch), ((4, 512, 1024),), True),
+    }
+
+
+def _block(torch: Any) -> Callable[..., Any]:
+    """Return a block of a transformer as GPT-2 has it, whose weights follow from a seed."""
+    functional, size, heads = torch.nn.functional, 1024, 16
+    weights: dict[Any, list[Any]] = {}
+
+    def block(x: Any) -> Any:
+        key = x.dtype, x.device
+        w = weights[key]
+        h = functional.layer_norm(x, (size,))
+        q, k, v = (h @ w[0]).split(size, -1)
+        q, k, v = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in (q, k, v))
+        found = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + found.transpose(1, 2).flatten(-2) @ w[1]
+        h = functional.layer_norm(x, (size,))
+        return x + functional.gelu(h @ w[2], approximate="tanh") @ w[3]
+
+    def prepare(x: Any) -> None:
+        torch.manual_seed(1)
+        shapes = ((size, 3 * size), (size, size), (size, 4 * size), (4 * size, size))
+        made = [torch.randn(shape, dtype=torch.float64) * 0.02 for shape in shapes]
+        weights[x.dtype, x.device] = [one.to(x.device, x.dtype).requires_grad_() for one in made]
+
+    block.prepare = prepare  # type: ignore[attr-defined]
+    return block
+
+
+class Work:
+    """A function on one device, for all contestants."""
+
+    def __init__(self, torch: Any, function: Any, shapes: Any, backward: bool, device: str, dtype: Any) -> None:
+        self.torch, self.function, self.backward, self.device = torch, function, backward, device
+        torch.manual_seed(0)
+        exact = [
+            torch.randn(shape, dtype=torch.float64) * (0.05 if len(shapes) > 2 and i else 1)
+            for i, shape in enumerate(shapes)
+        ]
+        self.given = [one.to(device, dtype).requires_grad_(backward) for one in exact]
+        self.exact = [one.detach().double() for one in self.given]
+        for each in (self.given, self.exact):
+            if hasattr(function, "prepare"):
+                function.prepare(each[0])
+
+    def call(self, run: Callable[..., Any], given: list[Any]) -> list[Any]:
+        """Return what a call computes: a result, or with it the gradients of its operands."""
+        found = run(*given)
+        if not self.backward:
+            return [found]
+        for one in given:
+            one.grad = None
+        found.backward(self.torch.ones_like(found))
+        return [found.detach(), *(one.grad for one in given)]
+
+    def errors(self, run: Callable[..., Any]) -> list[float]:
+        """Return the largest error of each result, as a part of the largest exact element."""
+        exact = self.call(self.function, [one.requires_grad_(self.backward) for one in self.exact])
+        pairs = zip(self.call(run, self.given), exact, strict=True)
+        return [float((one.double() - other).abs().max() / (other.abs().max() + 1e-30)) for one, other in pairs]
+
+    def seconds(self, run: Callable[..., Any], calls: int = 10) -> float:
+        """Return the median time of calls."""
+        found: list[float] = []
+        for _ in range(calls):
+            if self.device == "cuda":
+                start, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+                self.torch.cuda.synchronize()
+                start.record()
+                self.call(run, self.given)
+                end.record()
+                end.synchronize()
+                found.append(start.elapsed_time(end) * 1e-3)
+            else:
+                began = time.perf_counter()
+                self.call(run, self.given)
+                found.append(time.perf_counter() - began)
+        return median(found)
+
+
+def _measure(torch: Any, name: str, work: Work, turns: int, dtype: str) -> tuple[Any, ...] | str:
+    """Return a line of the table, or what is wrong."""
+    from tessera.torch.compiled import backend as compiled
+
+    torch._dynamo.reset()
+    compiled.reports.clear()
+    runs = {
+        "eager": work.function,
+        "inductor": torch.compile(work.function),
+        "tessera": torch.compile(work.function, backend=compiled.backend),
+    }
+    firsts: dict[str, float] = {}
+    floor, allowed = FLOOR[dtype], work.errors(runs["eager"])
+    for contestant in CONTESTANTS[1:]:
+        began = time.perf_counter()
+        found = work.errors(runs[contestant])
+        firsts[contestant] = time.perf_counter() - began
+        if contestant == "tessera" and any(e > max(2 * a, floor) for e, a in zip(found, allowed, strict=True)):
+            return f"{name}: errors {found}, eager's {allowed}"
+    turned: dict[str, list[float]] = {contestant: [] for contestant in CONTESTANTS}
+    for _ in range(turns):
+        for contestant in CONTESTANTS:
+            turned[contestant].append(work.seconds(runs[contestant]))
+    taken = {contestant: median(each) for contestant, each in turned.items()}
+    kernels = sum(report.kernels for report in compiled.reports)
+    left = sum(sum(report.left.values()) for report in compiled.reports)
+    times = [1e3 * taken[contestant] for contestant in CONTESTANTS]
+    return (
+        name,
+        *times,
+        taken["eager"] / taken["tessera"],
+        taken["inductor"] / taken["tessera"],
+        firsts["inductor"],
+        firsts["tessera"],
+        kernels,
+        left,
+    )
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--csv", type=Path, help="file for the results")
+    parser.add_argument("--turns", type=int, default=3, help="turns of each contestant")
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--dtype", default="bfloat16", choices=tuple(FLOOR))
+    parser.add_argument("--only", nargs="+", default=(), help="works whose names have one of these parts")
+    args = parser.parse_args()
+    torch = torch_or_none()
+    if torch is None or (args.device == "cuda" and not torch.cuda.is_available()):
+        print("no GPU, or no PyTorch to compare with", file=sys.stderr)
+        return 1
+    lines: list[tuple[Any, ...]] = []
+    for name, (function, shapes, backward) in _chains(torch).items():
+        if args.only and not any(part in name for part in args.only):
+            continue
+        work = Work(torch, function, shapes, backward, args.device, getattr(torch, args.dtype))
+        found = _measure(torch, name, work, args.turns, args.dtype)
+        if isinstance(found, str):
+            print(found, file=sys.stderr)
+            return 1
+        lines.append(found)
+    compiles = ("inductor s", "tessera s")
+    columns = ("work", *(f"{name} ms" for name in CONTESTANTS), "of eager", "of inductor", *compiles, "kernels", "ATen")
+    table = Table(*columns)
+    for line in lines:
+        table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in line))
+    Console().print(table)
+    if args.csv:
+        with args.csv.open("w", newline="") as file:
+            csv.writer(file).writerows([columns, *lines])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""Graphs on a real GPU: traced functions and compiled models beside PyTorch in float64."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+
+pytestmark = pytest.mark.device
+
+TOLERANCE = {"float64": 1e-11, "float32": 3e-5, "bfloat16": 3e-2, "float16": 4e-3}
+
+
+@pytest.fixture
+def torch() -> Any:
+    found = pytest.importorskip("torch")
+    found.manual_seed(0)
+    found._dynamo.reset()
+    return found
+
+
+def layer(x: Any, w: Any, b: Any) -> Any:
+    apart = x - np.mean(x, axis=-1, keepdims=True)
+    found = apart / np.sqrt(np.mean(apart * apart, axis=-1, keepdims=True) + 1e-5) * w + b
+    return np.tanh(found), np.sum(found, axis=0), np.max(found), found.T @ found
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+@pytest.mark.parametrize("shape", [(3, 5), (64, 1000), (257, 4096), (1, 33)])
+def test_traced_functions(torch, dtype, shape):
+    kind = getattr(torch, dtype)
+    given = [torch.randn(size, dtype=kind, device="cuda") for size in (shape, shape[1:], shape[1:])]
+    exact = layer(*(one.double().cpu().numpy() for one in given))
+    for one, other in zip(ts.jit(layer)(*given), exact, strict=True):
+        assert one.is_cuda
+        error = np.abs(one.double().cpu().numpy() - other).max() / (np.abs(other).max() + 1)
+        assert error < TOLERANCE[dtype]
+
+
+def test_gradients(torch):
+    x, w = torch.randn(65, 129, device="cuda"), torch.randn(129, device="cuda")
+    found = ts.grad(lambda x, w: np.mean(np.tanh(layer(x, w, w)[0]) ** 2), argnums=(0, 1))(x, w)
+    given = [one.double().requires_grad_() for one in (x, w)]
+    normed = torch.nn.functional.layer_norm(given[0], (129,), given[1], given[1])
+    (normed.tanh().tanh() ** 2).mean().backward()
+    for one, other in zip(found, given, strict=True):
+        assert float((one.double() - other.grad).abs().max() / other.grad.abs().max()) < 1e-4
+
+
+def _block(torch: Any, heads: int, x: Any, weights: Any) -> Any:
+    functional, size = torch.nn.functional, x.shape[-1]
+    h = functional.layer_norm(x, (size,), weights[4])
+    q, k, v = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in (h @ weights[0]).split(size, -1))
+    found = functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(-2)
+    x = x + found @ weights[1]
+    return x + functional.gelu(functional.rms_norm(x, (size,)) @ weights[2]) @ weights[3]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("size", [64, 136])
+def test_a_block_forwards_and_backwards(torch, dtype, size):
+    compiled = importlib.import_module("tessera.torch.compiled.backend")
+    kind = getattr(torch, dtype)
+    shapes = [(size, 3 * size), (size, size), (size, 4 * size), (4 * size, size), (size,)]
+    weights = [torch.randn(shape, device="cuda", dtype=torch.float64) * 0.1 for shape in shapes]
+    x = torch.randn(3, 40, size, device="cuda", dtype=torch.float64)
+
+    def results(run: Any, kind: Any) -> list[Any]:
+        given = [one.to(kind).requires_grad_() for one in (x, *weights)]
+        found = run(torch, 2, given[0], given[1:])
+        found.backward(torch.ones_like(found))
+        return [found.detach(), *(one.grad for one in given)]
+
+    exact, eager = results(_block, torch.float64), results(_block, kind)
+    for one, other, theirs in zip(
+        results(torch.compile(_block, backend=compiled.backend), kind), exact, eager, strict=True
+    ):
+        error, allowed = (float((each.double() - other).abs().max()) for each in (one, theirs))
+        assert error <= 2 * allowed + 1e-5 * float(other.abs().max())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64", "int64"])
+def test_sizes_that_differ(torch, dtype):
+    compiled = importlib.import_module("tessera.torch.compiled.backend")
+
+    def function(x: Any, y: Any) -> Any:
+        z = (x + y) * 2
+        wide = z.double() if z.dtype.is_floating_point else z
+        return z, z.amax(-1), z.t() + 1, wide.sum(0), (z > 0).any(0), torch.where(z > 1, z, x).flatten()
+
+    whole = torch.compile(function, backend=compiled.backend, dynamic=True)
+    for rows, columns in ((5, 9), (128, 64), (77, 4099), (2000, 33)):
+        x, y = (
+            (torch.randn(shape, device="cuda") * 9).to(getattr(torch, dtype)) for shape in ((rows, columns), (columns,))
+        )
+        for one, other in zip(whole(x, y), function(x, y), strict=True):
+            torch.testing.assert_close(one, other, rtol=2e-2 if dtype == "bfloat16" else 1e-3, atol=1e-3)
