@@ -2,10 +2,10 @@
 
     python benchmarks/graph.py [--csv results.csv] [--turns 3] [--device cuda] [--only chain block]
 
-Works are chains of operators and parts of models, forward and, where it says so, a step forwards and backwards. Times
-are medians of calls in turns, on a GPU between events, after a warm-up of each contestant. The seconds are those of the
-first call, with compilation, caches being cold. Results are compared with float64 first: an error above twice eager's, and
-above a floor of the dtype, ends the run with status 1.
+Works are chains of operators and parts of models, forward and, where it says so, a step forwards and backwards. Times are
+of single calls in turns, on a GPU after a flush of L2 and without the host. The seconds are those of the first call, with
+compilation, caches being cold. Results are compared with float64 first: an error above twice eager's, and above a floor
+of the dtype, ends the run with status 1.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import csv
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from foundation import torch_or_none
+from foundation import in_turns, torch_or_none
+from gemm_timing import Timer
 from rich.console import Console
 from rich.table import Table
 
@@ -130,23 +131,12 @@ class Work:
         pairs = zip(self.call(run, self.given), exact, strict=True)
         return [float((one.double() - other).abs().max() / (other.abs().max() + 1e-30)) for one, other in pairs]
 
-    def seconds(self, run: Callable[..., Any], calls: int = 10) -> float:
-        """Return the median time of calls."""
-        found: list[float] = []
-        for _ in range(calls):
-            if self.device == "cuda":
-                start, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
-                self.torch.cuda.synchronize()
-                start.record()
-                self.call(run, self.given)
-                end.record()
-                end.synchronize()
-                found.append(start.elapsed_time(end) * 1e-3)
-            else:
-                began = time.perf_counter()
-                self.call(run, self.given)
-                found.append(time.perf_counter() - began)
-        return median(found)
+    def times(self, runs: dict[str, Callable[..., Any]], turns: int) -> dict[str, float]:
+        """Return the seconds that a call of each contestant takes."""
+        calls = {name: partial(self.call, run, self.given) for name, run in runs.items()}
+        if self.device == "cuda":
+            return Timer(self.torch, 0.05).flushed_in_turns(calls, turns)
+        return in_turns(calls, turns)
 
 
 def _measure(torch: Any, name: str, work: Work, turns: int, dtype: str) -> tuple[Any, ...] | str:
@@ -168,11 +158,7 @@ def _measure(torch: Any, name: str, work: Work, turns: int, dtype: str) -> tuple
         firsts[contestant] = time.perf_counter() - began
         if contestant == "tessera" and any(e > max(2 * a, floor) for e, a in zip(found, allowed, strict=True)):
             return f"{name}: errors {found}, eager's {allowed}"
-    turned: dict[str, list[float]] = {contestant: [] for contestant in CONTESTANTS}
-    for _ in range(turns):
-        for contestant in CONTESTANTS:
-            turned[contestant].append(work.seconds(runs[contestant]))
-    taken = {contestant: median(each) for contestant, each in turned.items()}
+    taken = work.times(runs, turns)
     kernels = sum(report.kernels for report in compiled.reports)
     left = sum(sum(report.left.values()) for report in compiled.reports)
     times = [1e3 * taken[contestant] for contestant in CONTESTANTS]

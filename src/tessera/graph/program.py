@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
+from operator import methodcaller
 from typing import Any, cast
 
 import numpy as np
@@ -216,7 +217,7 @@ class Program:
         bound.artifacts[kernel.name] = None if variant is None else variant.artifact
         scalars = [_value_of(dim, sizes) for dim in kernel.shape.sizes]
         sources = tuple((access.is_result, access.number) for access in kernel.shape.accesses)
-        return _Launched(kernel, launch, makers, scalars, stream_source([like], device), sources)
+        return _Launched(kernel, launch, makers, scalars, stream_source([like], device), sources, _start_of(like))
 
 
 class _Launched:
@@ -229,9 +230,10 @@ class _Launched:
         scalars: sizes.
         stream: gives the stream of a call.
         sources: where each parameter's address comes from.
+        start: gives an array's address.
     """
 
-    __slots__ = ("_goals", "_inputs", "_launch", "_makers", "_scalars", "_sources", "_stream")
+    __slots__ = ("_goals", "_inputs", "_launch", "_makers", "_scalars", "_sources", "_start", "_stream")
 
     def __init__(
         self,
@@ -241,23 +243,31 @@ class _Launched:
         scalars: Sequence[int],
         stream: Callable[[Sequence[Any]], int],
         sources: tuple[tuple[bool, int], ...],
+        start: Callable[[Any], int],
     ) -> None:
         self._inputs = kernel.inputs
         self._goals = [number for number, _, _ in kernel.outputs]
         self._launch, self._makers, self._scalars = launch, makers, scalars
         self._stream, self._sources = stream, sources
+        self._start = start
 
     def __call__(self, values: Values) -> None:
         """Run the kernel."""
         like = values[self._inputs[0]] if self._inputs else next(value for value in values if value is not None)
         made = [make(like) for make in self._makers]
         given = [values[number] for number in self._inputs]
-        starts = [arrays.reader(array, "argument").read(array)[0] for array in given]
-        goals = [arrays.reader(array, "result").read(array)[0] for array in made]
+        starts, goals = list(map(self._start, given)), list(map(self._start, made))
         pointers = [goals[number] if is_result else starts[number] for is_result, number in self._sources]
         self._launch(pointers, self._scalars, (), self._stream([like]))
         for number, array in zip(self._goals, made, strict=True):
             values[number] = array
+
+
+def _start_of(like: Any) -> Callable[[Any], int]:
+    """Return what gives the addresses of arrays such as one."""
+    if arrays.is_torch(like):
+        return methodcaller("data_ptr")
+    return lambda array: arrays.reader(array, "an array").read(array)[0]
 
 
 def _drop(numbers: Sequence[int], values: Values) -> None:

@@ -11,15 +11,16 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from tessera.data import dataclass
 from tessera.ir.graph.points import FullOp, IotaOp, SizeOp
 from tessera.ir.graph.structure import GroupOp
-from tessera.ir.graph.sums import ReduceOp
+from tessera.ir.graph.sums import PartsOp, ReduceOp
 from tessera.ir.graph.types import ONE, dim_of, dims_of
-from tessera.schedule.fuse.groups import AXES, ROWS
 from tessera.schedule.fuse.places import NONE, Place, attribute_at, is_view, result_at, source_place
+from tessera.schedule.fuse.writing import AXES, ROWS
 from tessera.target.dims import Dim
 
-PROGRAM = 1024
-"""Elements that a program of maps takes."""
-SQUARE = 32
+PROGRAM, FEW = 4096, 1024
+"""Elements that a program of maps takes, of large arrays and of others."""
+LARGE = 1 << 22
+SQUARE = 64
 """Elements along each of two axes where arrays differ in which of them is the inner one."""
 
 
@@ -31,11 +32,13 @@ class Access:
         number: its place among the group's operands, or results.
         is_result: which of them.
         place: the axis of each dimension of the array.
+        part: the axis along which a result has one element for each program, `NONE` where it has all.
     """
 
     number: int
     is_result: bool
     place: Place
+    part: int = NONE
 
     def position(self, axis: int) -> int | None:
         """Return the dimension that goes along an axis."""
@@ -74,6 +77,10 @@ class Shape:
         found = [self._axis_of(at) for at in access.place if at != NONE]
         return tuple(dict.fromkeys(found))
 
+    def whole_along(self, access: Access) -> tuple[int, ...]:
+        """Return those of its axes along which a parameter has all elements."""
+        return tuple(axis for axis in self.along(access) if access.part not in self.axes[axis].parts)
+
     def _axis_of(self, part: int) -> int:
         return next(number for number, axis in enumerate(self.axes) if part in axis.parts)
 
@@ -93,6 +100,7 @@ def shape_of(group: GroupOp, contiguous: Sequence[bool], hints: Mapping[str, int
     along: Any = group.attributes[ROWS]
     rows = {*along.get_values()}
     lies = [access.is_result or contiguous[access.number] for access in accesses]
+    fixed = demand.parts
     parts: list[list[int]] = [[0]] if dims else []
     for first, second in pairwise(range(len(dims))):
         together = (first in rows) == (second in rows) and not {first, second} & demand.counted
@@ -101,8 +109,8 @@ def shape_of(group: GroupOp, contiguous: Sequence[bool], hints: Mapping[str, int
         else:
             parts.append([second])
     known = [_product(dims[part].value(hints) for part in each) for each in parts]
-    inner = [_inner(access, parts) for access in accesses if access.place]
-    blocks = _blocks(known, [each[0] in rows for each in parts], inner)
+    inner = [_inner(access, parts) for access in accesses if sum(at != NONE for at in access.place) > 1]
+    blocks = _blocks(known, [each[0] in rows for each in parts], inner, [fixed.get(each[0], 0) for each in parts])
     axes = tuple(Axis(tuple(each), block) for each, block in zip(parts, blocks, strict=True))
     return Shape(accesses, axes, tuple(dict.fromkeys(demand.sizes)))
 
@@ -124,21 +132,36 @@ def _inner(access: Access, parts: Sequence[Sequence[int]]) -> int | None:
 def _product(sizes: Iterable[int | None]) -> int:
     total = 1
     for size in sizes:
-        total *= PROGRAM if size is None else size
+        total *= FEW if size is None else size
     return total
 
 
-def _blocks(sizes: Sequence[int], rows: Sequence[bool], inner: Sequence[int | None]) -> list[int]:
+def _blocks(sizes: Sequence[int], rows: Sequence[bool], inner: Sequence[int | None], fixed: Sequence[int]) -> list[int]:
     """Return how many elements along each axis a program takes: rows whole, else as many as are neighbours."""
     if any(rows):
         return [0 if row else 1 for row in rows]
+    if any(fixed):
+        return _around(sizes, fixed)
     blocks = [1] * len(sizes)
+    left = PROGRAM if _product(sizes) >= LARGE else FEW
     others = {axis for axis in inner if axis is not None and axis != len(sizes) - 1}
-    left = SQUARE if others else PROGRAM
-    for axis in sorted(others)[-1:]:
-        blocks[axis] = min(_power(sizes[axis]), SQUARE)
+    square = SQUARE if left == PROGRAM else SQUARE // 2
+    for axis in [len(sizes) - 1, *sorted(others)[-1:]] if others else []:
+        blocks[axis] = min(_power(sizes[axis]), square)
+        left //= blocks[axis]
     for axis in reversed(range(len(sizes))):
-        if blocks[axis] == 1 and left > 1:
+        if left > 1 and (blocks[axis] == 1 or not others):
+            blocks[axis] = min(_power(sizes[axis]), left)
+            left //= blocks[axis]
+    return blocks
+
+
+def _around(sizes: Sequence[int], fixed: Sequence[int]) -> list[int]:
+    """Return blocks of which some are given."""
+    blocks = [block or 1 for block in fixed]
+    left = PROGRAM // max(fixed)
+    for axis in reversed(range(len(sizes))):
+        if not fixed[axis]:
             blocks[axis] = min(_power(sizes[axis]), left)
             left //= blocks[axis]
     return blocks
@@ -160,6 +183,8 @@ class _Demand:
         self.accesses: dict[Access, None] = {}
         self.counted: set[int] = set()
         """Axes whose places are asked for."""
+        self.parts: dict[int, int] = {}
+        """How many neighbours are combined along an axis."""
         self.sizes: list[Dim] = []
         self._seen: set[tuple[SSAValue, Place]] = set()
         end = group.body.block.last_op
@@ -167,7 +192,8 @@ class _Demand:
         places = [yielded_place(value) for value in end.operands]
         for value, place in zip(end.operands, places, strict=True):
             self._walk(value, place)
-        self.accesses.update({Access(number, True, place): None for number, place in enumerate(places)})
+        results = enumerate(zip(end.operands, places, strict=True))
+        self.accesses |= {Access(number, True, place, _part(value, place)): None for number, (value, place) in results}
 
     def _walk(self, value: SSAValue, place: Place) -> None:
         if (value, place) in self._seen:
@@ -184,8 +210,16 @@ class _Demand:
         elif is_view(op):
             self._walk(op.operands[0], source_place(op, place))
         elif not isinstance(op, FullOp):
+            if isinstance(op, PartsOp):
+                self.parts[place[op.axis.data]] = op.count.data
+                self.counted.add(place[op.axis.data])
             for operand in op.operands:
                 self._walk(operand, operand_place(op, place))
+
+
+def _part(value: SSAValue, place: Place) -> int:
+    """Return the axis along which a result has one element for each program."""
+    return place[value.owner.axis.data] if isinstance(value.owner, PartsOp) else NONE
 
 
 def yielded_place(value: SSAValue) -> Place:

@@ -15,7 +15,7 @@ from tessera.data import dataclass
 from tessera.frontend.group.accesses import Access, Shape, operand_place
 from tessera.ir.graph.points import CastOp, FullOp, IotaOp, MapOp, SizeOp
 from tessera.ir.graph.structure import GroupOp
-from tessera.ir.graph.sums import ReduceOp
+from tessera.ir.graph.sums import PartsOp, ReduceOp
 from tessera.ir.graph.types import array_type
 from tessera.ir.tile.elementwise import ArangeOp, ConstantOp, ElementwiseOp, SplatOp
 from tessera.ir.tile.elementwise import CastOp as TileCastOp
@@ -24,9 +24,10 @@ from tessera.ir.tile.reduce import ReduceOp as TileReduceOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
 from tessera.ir.tile.structure import DimOp, GridOp
 from tessera.ir.tile.types import element_of, shape_of
-from tessera.ir.types import element_type, index
+from tessera.ir.types import dtype_of, element_type, index
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
+from tessera.numerics.functions import identity_of
 from tessera.schedule.fuse.places import NONE, Place, is_view, source_place
 
 
@@ -80,6 +81,7 @@ class Emitter:
         kept = [number for number, axis in enumerate(self._shape.axes) if axis.block]
         self._block = entry
         extents = [self._extent(number) for number in kept]
+        self._extents = dict(zip(kept, extents, strict=True))
         self._zero = self._add(ConstantOp(0, index)).results[0]
         grid = GridOp(extents, [self._shape.axes[number].block for number in kept])
         self._offsets = dict(zip(kept, grid.body.block.args, strict=True))
@@ -95,7 +97,7 @@ class Emitter:
 
     def _extent(self, axis: int) -> SSAValue:
         """Return the size of an axis, from an argument that goes along it."""
-        access = next(one for one in self._shape.accesses if axis in self._shape.along(one))
+        access = next(one for one in self._shape.accesses if axis in self._shape.whole_along(one))
         return self._add(DimOp(self._arguments[access], self._shape.along(access).index(axis))).results[0]
 
     def _store(self) -> None:
@@ -106,10 +108,10 @@ class Emitter:
                 self._store_one(access, end.operands[access.number])
 
     def _store_one(self, access: Access, value: SSAValue) -> None:
-        axes = self._shape.along(access)
-        held = self._spread(self._value(value, access.place), self._tiled(axes))
+        axes, whole = self._shape.along(access), self._shape.whole_along(access)
+        held = self._spread(self._value(value, access.place), self._tiled(whole))
         stored = self._cast(held.ssa, array_type(value).element)
-        offsets, sizes, drop = self._box(axes)
+        offsets, sizes, drop = self._box(axes, [axis for axis in axes if axis not in whole])
         order = [held.axes.index(axis) for axis in axes if axis in held.axes]
         if order != sorted(order):
             stored = self._add(TransposeOp(stored, order)).results[0]
@@ -119,14 +121,24 @@ class Emitter:
         """Return those of some axes along which a program has several elements."""
         return tuple(sorted(axis for axis in axes if self._shape.axes[axis].block != 1))
 
-    def _box(self, axes: Sequence[int]) -> tuple[Sequence[SSAValue], list[int], list[int]]:
-        """Return offsets, sizes and dropped dimensions of a program's part of an array."""
+    def _box(self, axes: Sequence[int], parts: Sequence[int] = ()) -> tuple[Sequence[SSAValue], list[int], list[int]]:
+        """Return offsets, sizes and dropped dimensions of a program's part of an array.
+
+        Args:
+            axes: the axis of each dimension.
+            parts: those along which the array has one element for each program.
+        """
         if not axes:
             return [self._zero], [1], [0]
-        tiled = self._tiled(axes)
-        offsets = [self._offsets.get(axis, self._zero) for axis in axes]
+        tiled = [axis for axis in self._tiled(axes) if axis not in parts]
+        offsets = [self._program(axis) if axis in parts else self._offsets.get(axis, self._zero) for axis in axes]
         sizes = [self._sizes[axis] if axis in tiled else 1 for axis in axes]
         return offsets, sizes, [at for at, axis in enumerate(axes) if axis not in tiled]
+
+    def _program(self, axis: int) -> SSAValue:
+        """Return the number of the program along an axis."""
+        block = self._add(ConstantOp(self._sizes[axis], index)).results[0]
+        return self._add(ElementwiseOp("floordiv", [self._offsets[axis], block])).results[0]
 
     def _value(self, value: SSAValue, place: Place) -> Held:
         key = value, place
@@ -154,6 +166,8 @@ class Emitter:
                 return self._converted(self._value(op.source, at), array_type(value).dtype)
             case ReduceOp():
                 return self._reduced(op, self._value(op.source, at), at)
+            case PartsOp():
+                return self._combined(op, self._value(op.source, at), at)
             case MapOp():
                 return self._mapped(op.fn.data, [self._value(arg, at) for arg in op.args])
             case _:
@@ -197,6 +211,18 @@ class Emitter:
             tile = self._add(TileReduceOp(held.ssa, held.axes.index(axis), op.fn.data)).results[0]
             held = Held(tile, tuple(other for other in held.axes if other != axis))
         return held
+
+    def _combined(self, op: PartsOp, held: Held, at: Place) -> Held:
+        """Return a reduction of a program's elements along an axis, of which those outside the array do not count."""
+        part = at[op.axis.data]
+        (axis,) = (number for number, each in enumerate(self._shape.axes) if part in each.parts)
+        dtype = dtype_of(element_of(held.ssa.type))
+        end = Held(self._cast(self._extents[axis], element_type(dtypes.i64)), ())
+        inside = self._mapped("lt", [self._counted(part, dtypes.i64), end])
+        neutral = self._constant(identity_of(op.fn.data, dtype), dtype)
+        held = self._spread(self._mapped("select", [inside, held, neutral]), tuple(sorted({*held.axes, axis})))
+        tile = self._add(TileReduceOp(held.ssa, held.axes.index(axis), op.fn.data)).results[0]
+        return Held(tile, tuple(other for other in held.axes if other != axis))
 
     def _mapped(self, fn: str, args: Sequence[Held]) -> Held:
         axes = tuple(sorted(reduce(set[int].union, (set(arg.axes) for arg in args), set[int]())))

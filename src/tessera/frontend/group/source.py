@@ -69,7 +69,8 @@ def signature_of(name: str, group: GroupOp, shape: Shape) -> Signature:
 
 
 def _tensor(number: int, access: Access, group: GroupOp, shape: Shape) -> TensorParam:
-    dims = tuple(Dim((f"d{axis}",)) for axis in shape.along(access)) or (Dim(),)
+    whole = shape.whole_along(access)
+    dims = tuple(Dim((f"{'d' if axis in whole else 'p'}{axis}",)) for axis in shape.along(access)) or (Dim(),)
     return TensorParam(f"{'y' if access.is_result else 'x'}{number}", dims, Policy(_dtype(access, group)))
 
 

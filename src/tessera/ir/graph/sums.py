@@ -9,10 +9,10 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import operand_def, prop_def, result_def, traits_def
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.attributes import ints, text
+from tessera.ir.attributes import ints, number, text
 from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE
-from tessera.ir.formats import Ints
+from tessera.ir.formats import Int, Ints
 from tessera.ir.graph.types import ArrayType, array_type, dims_of
 from tessera.ir.tile.reduce import REDUCTIONS
 
@@ -53,6 +53,40 @@ class ReduceOp(TesseraOp):
         left = tuple(dim for axis, dim in enumerate(source.dims) if axis not in axes)
         if result.dims != left or result.element != source.element:
             raise VerifyException("a reduction drops its dimensions and keeps the dtype")
+
+
+@op_definition
+class PartsOp(TesseraOp):
+    """Combines every `count` neighbours along a dimension: of the last ones, as many as there are."""
+
+    name = "tessera_graph.parts"
+    source = operand_def(ArrayType)
+    fn = prop_def(StringAttr)
+    axis = prop_def(IntAttr)
+    count = prop_def(IntAttr)
+    result = result_def(ArrayType)
+    traits = traits_def(*PURE)
+    custom_directives = (Int,)
+    assembly_format = (
+        "$fn $source `along` custom<Int>($axis) `by` custom<Int>($count) attr-dict `:` type($source) `->` type($result)"
+    )
+
+    def __init__(self, source: SSAValue, fn: str, axis: int, count: int):
+        dims = list(dims_of(source))
+        dims[axis] = (dims[axis] + (count - 1)) // count
+        super().__init__(
+            operands=[source],
+            properties={"fn": text(fn), "axis": number(axis), "count": number(count)},
+            result_types=[ArrayType.of(dims, array_type(source).dtype)],
+        )
+
+    def verify_(self) -> None:
+        """Check function, dimension and dtype."""
+        source, result = array_type(self.source), array_type(self.result)
+        if self.fn.data not in REDUCTIONS or not 0 <= self.axis.data < source.rank or self.count.data < 1:
+            raise VerifyException(f"{self.fn.data} of {self.count.data} neighbours along {self.axis.data}")
+        if result.rank != source.rank or result.element != source.element:
+            raise VerifyException("parts keep rank and dtype")
 
 
 @op_definition

@@ -7,22 +7,21 @@ where no other op would have to run in between. Views and constants are not plac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from collections.abc import Iterable
 
-from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, ModuleOp, i64
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.data import dataclass
-from tessera.ir.attributes import text
-from tessera.ir.graph.structure import GraphOp, GroupOp, YieldOp
-from tessera.ir.graph.sums import ReduceOp
-from tessera.ir.graph.types import ONE, dims_of
+from tessera.ir.graph.points import CastOp, MapOp
+from tessera.ir.graph.structure import GraphOp
+from tessera.ir.graph.sums import PartsOp, ReduceOp
+from tessera.ir.graph.types import ONE, array_type, dims_of
 from tessera.ir.passes import Pass
-from tessera.schedule.fuse.outside import library_reduces, prepare
+from tessera.numerics.functions import FUNCTIONS
+from tessera.schedule.fuse.group import Group
+from tessera.schedule.fuse.outside import goes_along_rows, prepare
 from tessera.schedule.fuse.places import (
-    AT,
-    LOOSE,
     NONE,
     PLACED,
     Place,
@@ -32,39 +31,16 @@ from tessera.schedule.fuse.places import (
     result_place,
     root_of,
 )
+from tessera.schedule.fuse.writing import GroupWriter
 from tessera.target.dims import Dim
 
 MOST_OPS = 160
 MOST_INPUTS = 28
-AXES = "axes"
-"""The attribute of a group with the sizes of its axes."""
-ROWS = "rows"
-"""The attribute of a group with the axes that its reductions go along."""
-
-
-@dataclass(slots=True, eq=False)
-class Group:
-    """Ops that are to be one kernel.
-
-    Args:
-        axes: the size of each axis.
-        places: where its ops work, in order.
-        reduced: the axes that reductions go along.
-    """
-
-    axes: list[Dim]
-    places: dict[Operation, Place] = field(default_factory=dict[Operation, Place])
-    reduced: frozenset[int] = frozenset()
-
-    def inputs(self) -> dict[SSAValue, None]:
-        """Return what it reads from memory."""
-        found: dict[SSAValue, None] = {}
-        for op in self.places:
-            for operand in op.operands:
-                root = root_of(operand)
-                if root.owner not in self.places and not isinstance(root.owner, LOOSE):
-                    found[root] = None
-        return found
+MOST_REPEATED = 12
+REPEATED = 64
+"""The cost of ops (`numerics.functions`) that readers along more axes compute for themselves."""
+CHEAP = 8
+"""The cost of ops that any readers compute for themselves, rather than read what they give."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +62,7 @@ def cut(graph: GraphOp) -> None:
     for op in graph.body.block.ops:
         if isinstance(op, PLACED):
             cutter.place(op)
-    write_groups(graph, cutter.groups())
+    GroupWriter(graph, *cutter.groups()).write()
 
 
 class Cutter:
@@ -98,15 +74,55 @@ class Cutter:
 
     def __init__(self, block: Block) -> None:
         self._home: dict[Operation, Group] = {}
+        self._by_parts: dict[tuple[tuple[Dim, ...], int], Group] = {}
         self._order = {op: number for number, op in enumerate(block.ops)}
 
-    def groups(self) -> list[Group]:
-        """Return the groups."""
-        return list(dict.fromkeys(self._home.values()))
+    def groups(self) -> tuple[list[Group], set[Operation]]:
+        """Return the groups, and the ops of none that each reader has for itself."""
+        absorbed = set[Operation]()
+        for group in reversed(list(dict.fromkeys(self._home.values()))):
+            if self._is_cheap(group, absorbed):
+                absorbed |= group.places.keys()
+                for op in group.places:
+                    del self._home[op]
+        return list(dict.fromkeys(self._home.values())), absorbed
+
+    def _is_cheap(self, group: Group, absorbed: set[Operation]) -> bool:
+        """Return whether all who read a group may as well compute it: it is small, or reads no more than it writes."""
+        if not all(isinstance(op, MapOp | CastOp) for op in group.places) or len(group.places) > MOST_REPEATED:
+            return False
+        readers = self._readers(group, absorbed)
+        if not readers:
+            return False
+        reads, total = group.inputs(absorbed), sum(map(_cost, group.places))
+        if any(len({*reader.inputs(absorbed), *reads}) > MOST_INPUTS for reader in readers):
+            return False
+        small = all(len(group.axes) < len(reader.axes) for reader in readers)
+        thin = len(reads) <= 1 and all(_bits(value) <= _bits(op.results[0]) for value in reads for op in group.places)
+        return (small or (thin and total <= CHEAP)) and total <= REPEATED
+
+    def _readers(self, group: Group, absorbed: set[Operation]) -> set[Group] | None:
+        """Return the groups that read a group's results, None where anything else does."""
+        found = set[Group]()
+        work = [use.operation for op in group.places for use in op.results[0].uses]
+        while work:
+            user = work.pop()
+            if user in group.places:
+                continue
+            home = self._home.get(user)
+            if home is not None:
+                found.add(home)
+            elif is_view(user) or user in absorbed:
+                work += [use.operation for use in user.results[0].uses]
+            else:
+                return None
+        return found
 
     def place(self, op: Operation) -> None:
         """Put an op into a group."""
-        if isinstance(op, ReduceOp):
+        if isinstance(op, PartsOp):
+            self._place_parts(op)
+        elif isinstance(op, ReduceOp):
             self._place_reduction(op)
         else:
             self._place_point(op)
@@ -114,7 +130,7 @@ class Cutter:
     def _found(self, value: SSAValue) -> tuple[Group, Place] | None:
         """Return the group that computes a value, or what it is a view of, and the value's place there."""
         owner = value.owner
-        if not isinstance(owner, Operation):
+        if not isinstance(owner, Operation) or isinstance(owner, PartsOp):
             return None
         if owner in self._home:
             return self._home[owner], after(owner, self._home[owner].places[owner])
@@ -150,7 +166,7 @@ class Cutter:
 
     def _place_reduction(self, op: ReduceOp) -> None:
         source = op.source
-        if not _goes_along_rows(op):
+        if not goes_along_rows(op):
             return
         found = self._found(source)
         if found is None or not self._reduces(op, *found):
@@ -162,10 +178,55 @@ class Cutter:
         group.reduced = _reduced(op, place)
         self._put(op, group, place)
 
+    def _place_parts(self, op: PartsOp) -> None:
+        """Put a reduction by parts into the group of its operand, or into one that computes its operand again."""
+        found = self._found(op.source)
+        if found is not None:
+            group, place = found
+            along = place[op.axis.data]
+            fits = not group.reduced and group.parts in (None, (along, op.count.data))
+            if fits and self._may_join(op, group):
+                group.parts = along, op.count.data
+                self._put(op, group, place)
+                return
+        group, place = self._apart(op)
+        chain = self._chain(op.source)
+        group.repeated |= chain
+        self._put(op, group, place)
+
+    def _apart(self, op: PartsOp) -> tuple[Group, Place]:
+        """Return a group of reductions by parts along the same axis, with the place of the operand in it."""
+        dims = dims_of(op.source)
+        axes = [dim for dim in dims if dim != ONE]
+        numbers = iter(range(len(axes)))
+        place = tuple(NONE if dim == ONE else next(numbers) for dim in dims)
+        along = place[op.axis.data]
+        group = self._by_parts.get((tuple(axes), along))
+        if group is None or not self._may_join(op, group):
+            group = self._by_parts[tuple(axes), along] = Group(axes, parts=(along, op.count.data))
+        return group, place
+
+    def _chain(self, value: SSAValue) -> set[Operation]:
+        """Return the maps that compute a value from memory and from results of reductions, where they are few."""
+        found = set[Operation]()
+        work = [value]
+        while work:
+            owner = work.pop().owner
+            if not isinstance(owner, Operation) or owner in found:
+                continue
+            if isinstance(owner, MapOp | CastOp) and owner in self._home:
+                found.add(owner)
+                work += owner.operands
+            elif is_view(owner):
+                work += owner.operands
+            if len(found) > MOST_REPEATED * 2:
+                return set()
+        return found
+
     def _reduces(self, op: ReduceOp, group: Group, place: Place) -> bool:
         """Return whether a reduction of a value at a place can join its group."""
         along = _reduced(op, place)
-        alike = group.reduced in (frozenset(), along)
+        alike = group.reduced in (frozenset(), along) and group.parts is None
         # A row is all of the last axes, in every value of the group.
         last = along == frozenset(range(len(group.axes) - len(along), len(group.axes)))
         return alike and last and self._may_join(op, group)
@@ -183,7 +244,7 @@ class Cutter:
         """Make one group of two of which an op reads values, where their axes are the same."""
         (first, place), (second, there) = into, other
         renamed = dict(zip(there, place, strict=True))
-        whole = set(range(len(second.axes))) <= renamed.keys() and not second.reduced
+        whole = set(range(len(second.axes))) <= renamed.keys() and not second.reduced and second.parts is None
         if not whole or len(first.places) + len(second.places) > MOST_OPS or self._between([op], second):
             return
         if len({*first.inputs(), *second.inputs()}) > MOST_INPUTS:
@@ -229,6 +290,14 @@ class Cutter:
         return False
 
 
+def _cost(op: Operation) -> int:
+    return FUNCTIONS[op.fn.data].cost if isinstance(op, MapOp) else 1
+
+
+def _bits(value: SSAValue) -> int:
+    return array_type(value).dtype.bits
+
+
 def _axes_for(view: Operation, group: Group, place: Place) -> tuple[int, ...] | None:
     """Return the axes of a group along which a view repeats a value of it, None where there are none."""
     dims = dims_of(view.results[0])
@@ -241,92 +310,3 @@ def _axes_for(view: Operation, group: Group, place: Place) -> tuple[int, ...] | 
 
 def _reduced(op: ReduceOp, place: Place) -> frozenset[int]:
     return frozenset(place[axis] for axis in op.reduced if place[axis] != NONE)
-
-
-def _goes_along_rows(op: ReduceOp) -> bool:
-    """Return whether each row of a reduction is a program's; the library has code for wide ones and for columns."""
-    dims = dims_of(op.source)
-    left = [axis for axis, dim in enumerate(dims) if axis not in op.reduced and dim != ONE]
-    along = [axis for axis in op.reduced if dims[axis] != ONE]
-    last = not left or not along or left[-1] < along[0]
-    return last and (bool(left) or not along or not library_reduces(op))
-
-
-def write_groups(graph: GraphOp, groups: list[Group]) -> None:
-    """Write a graph's ops anew, those of groups into them, in an order in which each finds what it reads."""
-    old = graph.body.block
-    home = {op: group for group in groups for op in group.places}
-    new = Block(arg_types=old.arg_types)
-    ready: dict[SSAValue, SSAValue] = dict(zip(old.args, new.args, strict=True))
-    waiting = list(_units(old, home))
-    while waiting:
-        late: list[Operation | Group] = []
-        for unit in waiting:
-            reads = unit.inputs() if isinstance(unit, Group) else dict.fromkeys(unit.operands)
-            if not all(value in ready for value in reads):
-                late.append(unit)
-            elif isinstance(unit, Group):
-                _write(new, unit, home, ready)
-            else:
-                _copy(unit, ready, new)
-        assert len(late) < len(waiting), "groups form no cycle"
-        waiting = late
-    graph.body.detach_block(old)
-    graph.body.add_block(new)
-    for op in reversed(list(old.ops)):
-        op.detach()
-        op.erase(safe_erase=False)
-
-
-def _units(block: Block, home: Mapping[Operation, Group]) -> Iterator[Operation | Group]:
-    """Yield what runs as one: groups, and the ops that are in none and that something outside reads."""
-    seen = set[Group]()
-    for op in block.ops:
-        group = home.get(op)
-        if group is None and ((not isinstance(op, LOOSE) and not is_view(op)) or _is_read(op, home)):
-            yield op
-        elif group is not None and group not in seen:
-            seen.add(group)
-            yield group
-
-
-def _is_read(op: Operation, home: Mapping[Operation, Group]) -> bool:
-    """Return whether anything but groups, which have views and constants for themselves, reads an op's result."""
-    users = (use.operation for use in op.results[0].uses)
-    return any(user not in home and (not is_view(user) or _is_read(user, home)) for user in users)
-
-
-def _write(block: Block, group: Group, home: Mapping[Operation, Group], ready: dict[SSAValue, SSAValue]) -> None:
-    """Write a group at the end of a block."""
-    inputs = list(group.inputs())
-    outputs = [op.results[0] for op in group.places if _leaves(op, group, home)]
-    made = GroupOp([ready[value] for value in inputs], [value.type for value in outputs])
-    made.location = next(iter(group.places)).location
-    made.attributes[AXES] = ArrayAttr([text(str(dim)) for dim in group.axes])
-    made.attributes[ROWS] = DenseArrayBase.from_list(i64, sorted(group.reduced))
-    inside: dict[SSAValue, SSAValue] = dict(zip(inputs, made.body.block.args, strict=True))
-    for op, place in group.places.items():
-        _copy(op, inside, made.body.block).attributes[AT] = DenseArrayBase.from_list(i64, place)
-    made.body.block.add_op(YieldOp([inside[value] for value in outputs]))
-    block.add_op(made)
-    ready.update(zip(outputs, made.outputs, strict=True))
-
-
-def _leaves(op: Operation, group: Group, home: Mapping[Operation, Group]) -> bool:
-    """Return whether anything outside its group reads an op's result, or a view of it."""
-    users = [use.operation for use in op.results[0].uses]
-    apart = (user for user in users if home.get(user) is not group)
-    return any(_leaves(user, group, home) if is_view(user) else True for user in apart)
-
-
-def _copy(op: Operation, inside: dict[SSAValue, SSAValue], block: Block) -> Operation:
-    """Copy an op to the end of a block, after the views and constants that it reads and that are not there yet."""
-    for operand in op.operands:
-        if operand not in inside:
-            assert isinstance(operand.owner, Operation), "arguments are there"
-            _copy(operand.owner, inside, block)
-    clone = op.clone(inside)
-    clone.location = op.location
-    block.add_op(clone)
-    inside.update(zip(op.results, clone.results, strict=True))
-    return clone

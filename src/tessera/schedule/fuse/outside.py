@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from xdsl.ir import Operation, SSAValue
 
-from tessera.ir.graph.points import CastOp
+from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.structure import CallOp, GraphOp
-from tessera.ir.graph.sums import ReduceOp
-from tessera.ir.graph.types import array_type
+from tessera.ir.graph.sums import PartsOp, ReduceOp
+from tessera.ir.graph.types import ONE, array_type, dims_of
 from tessera.ir.graph.views import StopOp, TransposeOp
 from tessera.schedule.fuse.places import LOOSE, PLACED, is_view, root_of
 
@@ -28,6 +28,7 @@ def prepare(graph: GraphOp) -> None:
             op.erase()
         elif isinstance(op, ReduceOp):
             _make_rows(op)
+            _take_parts(op)
     for op in list(graph.body.block.ops):
         if (not isinstance(op, PLACED) and not is_view(op)) or (isinstance(op, ReduceOp) and library_reduces(op)):
             _write_constants(op)
@@ -56,6 +57,34 @@ def _make_rows(op: ReduceOp) -> None:
     op.result.replace_all_uses_with(rows.result)
     op.detach()
     op.erase()
+
+
+INNER, OUTER = 1024, 64
+"""Elements along the last dimension, and along others, that a program combines."""
+
+
+def _take_parts(op: ReduceOp) -> None:
+    """Let the kernel that computes what the library reduces combine neighbours first: it writes a fraction."""
+    if op.parent_block() is None or not isinstance(op.source.owner, MapOp | CastOp) or goes_along_rows(op):
+        return
+    dims = dims_of(op.source)
+    wide = [axis for axis in op.reduced if dims[axis] != ONE]
+    if not wide or not library_reduces(op):
+        return
+    axis = wide[-1]
+    last = axis == max(at for at, dim in enumerate(dims) if dim != ONE)
+    parts = PartsOp(op.source, op.fn.data, axis, INNER if last else OUTER)
+    _insert([parts], op)
+    op.operands[0] = parts.result
+
+
+def goes_along_rows(op: ReduceOp) -> bool:
+    """Return whether each row of a reduction is a program's; the library has code for wide ones and for columns."""
+    dims = dims_of(op.source)
+    left = [axis for axis, dim in enumerate(dims) if axis not in op.reduced and dim != ONE]
+    along = [axis for axis in op.reduced if dims[axis] != ONE]
+    last = not left or not along or left[-1] < along[0]
+    return last and (bool(left) or not along or not library_reduces(op))
 
 
 def _write_constants(op: Operation) -> None:

@@ -41,7 +41,7 @@ builtin.module {
 // CHECK: tessera_graph.full
 
 // -----
-// Two groups are not one where a product needs the first and gives to the second; sums of columns are the library's.
+// Sums of columns are the library's, after the kernel that computes the elements has added up neighbours.
 builtin.module {
   tessera_graph.graph "columns" {
   ^bb0(%x: !tessera_graph.array<["M", "N"], f32>):
@@ -52,11 +52,35 @@ builtin.module {
     tessera_graph.return %y : !tessera_graph.array<["M", "N"], f32>
   }
 }
-// CHECK: %1 = tessera_graph.group(%0
+// CHECK: %1, %2 = tessera_graph.group(%0
 // CHECK: tessera_graph.map "tanh"
-// CHECK: tessera_graph.reduce "sum" %1
+// CHECK-NEXT: tessera_graph.parts "sum" %a along 0 by 64
+// CHECK: %s = tessera_graph.reduce "sum" %2
 // CHECK: tessera_graph.group(%1, %s
 // CHECK: tessera_graph.map "mul"
+
+// -----
+// What is small, or a cast, is computed by each reader; what a sum of columns needs is computed again beside a row's sums.
+builtin.module {
+  tessera_graph.graph "again" {
+  ^bb0(%x: !tessera_graph.array<["M", "N"], f32>, %w: !tessera_graph.array<["N"], bf16>):
+    %c = tessera_graph.cast %w : !tessera_graph.array<["N"], bf16> -> !tessera_graph.array<["N"], f32>
+    %wb = tessera_graph.broadcast %c [1] : !tessera_graph.array<["N"], f32> -> !tessera_graph.array<["M", "N"], f32>
+    %a = tessera_graph.map "mul"(%x, %wb) : (!tessera_graph.array<["M", "N"], f32>, !tessera_graph.array<["M", "N"], f32>) -> !tessera_graph.array<["M", "N"], f32>
+    %r = tessera_graph.reduce "sum" %a along [1] : !tessera_graph.array<["M", "N"], f32> -> !tessera_graph.array<["M"], f32>
+    %s = tessera_graph.reduce "sum" %a along [0] : !tessera_graph.array<["M", "N"], f32> -> !tessera_graph.array<["N"], f32>
+    tessera_graph.return %r, %s : !tessera_graph.array<["M"], f32>, !tessera_graph.array<["N"], f32>
+  }
+}
+// CHECK: tessera_graph.group(%0, %1
+// CHECK: tessera_graph.cast
+// CHECK: tessera_graph.reduce "sum"
+// CHECK: rows = array<i64: 1>
+// CHECK: tessera_graph.group(%0, %1
+// CHECK: tessera_graph.map "mul"
+// CHECK: tessera_graph.parts "sum"
+// CHECK: rows = array<i64>
+// CHECK: tessera_graph.reduce "sum"
 
 // -----
 // ERROR: operands differ in dtype

@@ -1,0 +1,48 @@
+"""What is known of a group while a graph is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import field
+
+from xdsl.ir import Operation, SSAValue
+
+from tessera.data import dataclass
+from tessera.schedule.fuse.places import LOOSE, Place, is_view
+from tessera.target.dims import Dim
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Ops that are to be one kernel.
+
+    Args:
+        axes: the size of each axis.
+        places: where its ops work, in order.
+        reduced: the axes that reductions go along.
+        parts: the axis along which neighbours are combined, and how many of them.
+        repeated: ops of other groups that it computes again.
+    """
+
+    axes: list[Dim]
+    places: dict[Operation, Place] = field(default_factory=dict[Operation, Place])
+    reduced: frozenset[int] = frozenset()
+    parts: tuple[int, int] | None = None
+    repeated: set[Operation] = field(default_factory=set[Operation])
+
+    def inputs(self, absorbed: Container[Operation] = ()) -> dict[SSAValue, None]:
+        """Return what it reads from memory, where some ops are computed by all who read them."""
+        found: dict[SSAValue, None] = {}
+        work = [operand for op in reversed(self.places) for operand in reversed(op.operands)]
+        seen = set[SSAValue]()
+        while work:
+            value = work.pop()
+            owner = value.owner
+            if value in seen or owner in self.places or isinstance(owner, LOOSE):
+                continue
+            seen.add(value)
+            if isinstance(owner, Operation) and (is_view(owner) or owner in absorbed or owner in self.repeated):
+                work += reversed(owner.operands)
+            else:
+                found[value] = None
+        return found

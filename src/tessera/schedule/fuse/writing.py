@@ -1,0 +1,110 @@
+"""Writes a graph anew, with its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+
+from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, i64
+from xdsl.ir import Block, Operation, SSAValue
+
+from tessera.ir.attributes import text
+from tessera.ir.graph.structure import GraphOp, GroupOp, YieldOp
+from tessera.schedule.fuse.group import Group
+from tessera.schedule.fuse.places import AT, LOOSE, is_view
+
+AXES = "axes"
+"""The attribute of a group with the sizes of its axes."""
+ROWS = "rows"
+"""The attribute of a group with the axes that its reductions go along."""
+
+
+class GroupWriter:
+    """Writes a graph's ops anew, those of groups into them, in an order in which each finds what it reads.
+
+    Args:
+        graph: the graph.
+        groups: its groups.
+        absorbed: ops of none that each reader has for itself.
+    """
+
+    def __init__(self, graph: GraphOp, groups: Sequence[Group], absorbed: Container[Operation]) -> None:
+        self._graph = graph
+        self._old = graph.body.block
+        self._home = {op: group for group in groups for op in group.places}
+        self._absorbed = absorbed
+        self._new = Block(arg_types=self._old.arg_types)
+        self._needed = set[SSAValue]()
+        self._ready: dict[SSAValue, SSAValue] = dict(zip(self._old.args, self._new.args, strict=True))
+
+    def write(self) -> None:
+        """Replace the graph's ops."""
+        waiting = list(self._units())
+        self._needed = {value for unit in waiting for value in self._reads(unit)}
+        while waiting:
+            late = [unit for unit in waiting if not self._written(unit)]
+            assert len(late) < len(waiting), "groups form no cycle"
+            waiting = late
+        self._graph.body.detach_block(self._old)
+        self._graph.body.add_block(self._new)
+        for op in reversed(list(self._old.ops)):
+            op.detach()
+            op.erase(safe_erase=False)
+
+    def _units(self) -> Iterator[Operation | Group]:
+        """Yield what runs as one: groups, and the ops that are in none and that something outside reads."""
+        seen = set[Group]()
+        for op in self._old.ops:
+            group = self._home.get(op)
+            if group is None and op not in self._absorbed:
+                if not (isinstance(op, LOOSE) or is_view(op)) or self._is_read(op):
+                    yield op
+            elif group is not None and group not in seen:
+                seen.add(group)
+                yield group
+
+    def _is_read(self, op: Operation) -> bool:
+        """Return whether anything but groups, which have views and constants for themselves, reads an op's result."""
+        users = (use.operation for use in op.results[0].uses)
+        apart = (user for user in users if user not in self._home and user not in self._absorbed)
+        return any(not is_view(user) or self._is_read(user) for user in apart)
+
+    def _reads(self, unit: Operation | Group) -> dict[SSAValue, None]:
+        """Return what something reads from memory."""
+        return unit.inputs(self._absorbed) if isinstance(unit, Group) else dict.fromkeys(unit.operands)
+
+    def _written(self, unit: Operation | Group) -> bool:
+        """Write what runs as one; return whether all that it reads was there."""
+        reads = self._reads(unit)
+        if not all(value in self._ready for value in reads):
+            return False
+        if isinstance(unit, Group):
+            self._write_group(unit, list(reads))
+        else:
+            _copy(unit, self._ready, self._new)
+        return True
+
+    def _write_group(self, group: Group, inputs: list[SSAValue]) -> None:
+        outputs = [op.results[0] for op in group.places if op.results[0] in self._needed]
+        made = GroupOp([self._ready[value] for value in inputs], [value.type for value in outputs])
+        made.location = next(iter(group.places)).location
+        made.attributes[AXES] = ArrayAttr([text(str(dim)) for dim in group.axes])
+        made.attributes[ROWS] = DenseArrayBase.from_list(i64, sorted(group.reduced))
+        inside: dict[SSAValue, SSAValue] = dict(zip(inputs, made.body.block.args, strict=True))
+        for op, place in group.places.items():
+            _copy(op, inside, made.body.block).attributes[AT] = DenseArrayBase.from_list(i64, place)
+        made.body.block.add_op(YieldOp([inside[value] for value in outputs]))
+        self._new.add_op(made)
+        self._ready.update(zip(outputs, made.outputs, strict=True))
+
+
+def _copy(op: Operation, inside: dict[SSAValue, SSAValue], block: Block) -> Operation:
+    """Copy an op to the end of a block, after what it reads that every reader has for itself."""
+    for operand in op.operands:
+        if operand not in inside:
+            assert isinstance(operand.owner, Operation), "arguments are there"
+            _copy(operand.owner, inside, block)
+    clone = op.clone(inside)
+    clone.location = op.location
+    block.add_op(clone)
+    inside.update(zip(op.results, clone.results, strict=True))
+    return clone
