@@ -2,10 +2,10 @@
 
     python benchmarks/graph.py [--csv results.csv] [--turns 3] [--device cuda] [--only chain block]
 
-Works are chains of operators and parts of models, forward and, where it says so, a step forwards and backwards. Times are
-of single calls in turns, on a GPU after a flush of L2 and without the host. The seconds are those of the first call, with
-compilation, caches being cold. Results are compared with float64 first: an error above twice eager's, and above a floor
-of the dtype, ends the run with status 1.
+Works are chains of operators and parts of models, forward and, where it says so, a step forwards and backwards. Times
+are of single calls in turns, on a GPU after a flush of L2 and without the host. The seconds are those of the first
+call, with compilation, caches being cold. Results are compared with float64 first: an error above twice eager's, and
+above a floor of the dtype, ends the run with status 1.
 """
 
 from __future__ import annotations

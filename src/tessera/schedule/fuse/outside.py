@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from xdsl.ir import Operation, SSAValue
 
 from tessera.ir.graph.points import CastOp, MapOp
@@ -17,6 +19,7 @@ _INTEGERS = ("i8", "u8", "i16", "i32", "i64")
 
 def prepare(graph: GraphOp) -> None:
     """Rewrite a graph so that all that is left to kernels of groups can be one."""
+    _share(graph)
     for op in reversed(list(graph.body.block.ops)):
         if op.results and not isinstance(op, CallOp) and not any(result.first_use for result in op.results):
             op.detach()
@@ -32,6 +35,26 @@ def prepare(graph: GraphOp) -> None:
     for op in list(graph.body.block.ops):
         if (not isinstance(op, PLACED) and not is_view(op)) or (isinstance(op, ReduceOp) and library_reduces(op)):
             _write_constants(op)
+
+
+def _share(graph: GraphOp) -> None:
+    """Let ops that give the same be one; calls may do more than give."""
+    known: dict[Any, Operation] = {}
+    for op in list(graph.body.block.ops):
+        if isinstance(op, CallOp) or not op.results:
+            continue
+        key = (
+            op.name,
+            tuple(op.operands),
+            tuple(sorted(op.properties.items(), key=lambda item: item[0])),
+            tuple(op.result_types),
+        )
+        first = known.setdefault(key, op)
+        if first is not op:
+            for mine, theirs in zip(op.results, first.results, strict=True):
+                mine.replace_all_uses_with(theirs)
+            op.detach()
+            op.erase()
 
 
 def library_reduces(op: ReduceOp) -> bool:
