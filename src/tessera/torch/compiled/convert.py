@@ -243,6 +243,18 @@ class Converter:
         """Return an array of its own with the same elements."""
         return self.w.copy(value)
 
+    def library(self, function: Callable[..., Any], inputs: Sequence[SSAValue]) -> list[SSAValue]:
+        """Return what an op of the library gives, which are the results of the op that is converted.
+
+        Args:
+            function: takes the tensors.
+            inputs: values.
+        """
+        fakes = [one for one in pytree.tree_leaves(self.node.meta["val"]) if isinstance(one, torch.Tensor)]
+        name = f"tessera {self.node.target} {len(self._calls)}"
+        self._calls[name] = lambda _sizes: lambda *tensors: pytree.tree_leaves(function(*tensors))
+        return list(self.w.call(name, inputs, [type_of(one) for one in fakes]))
+
     def elementwise(self, formula: Formula, values: Sequence[Any], kind: str) -> Any:
         """Return a formula of operands that are promoted as PyTorch does.
 

@@ -1,0 +1,99 @@
+"""Ops that Tessera's library has: they run as its kernels between those of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from tessera import ops
+from tessera.ir.graph.types import ONE, dims_of
+from tessera.numerics import dtypes
+from tessera.target.dims import Dim
+from tessera.torch.compiled.convert import Converter
+from tessera.torch.compiled.registry import row
+from tessera.torch.compiled.sizes import Unknown
+
+_NUMBERS = ("f64", "f32", "bf16", "f16")
+
+
+def _check(c: Converter, value: Any, also: Sequence[str] = ()) -> None:
+    if c.w_dtype(value).name not in (*_NUMBERS, *also):
+        raise Unknown("a dtype that the library's op has not")
+
+
+@row("embedding.default")
+def _embedded(c: Converter, weight: Any, index: Any, *_how: Any) -> Any:
+    _check(c, weight)
+    return c.library(ops.embedding, [index, weight])[0]
+
+
+@row("index_select.default")
+def _rows_of(c: Converter, x: Any, axis: int, index: Any) -> Any:
+    _check(c, x)
+    if len(c.dims(x)) != 2 or axis % 2:
+        raise Unknown("rows along another dimension than the first of two")
+    return c.library(lambda index, x: ops.embedding(index, x), [index, x])[0]
+
+
+@row("cumsum.default")
+def _running(c: Converter, x: Any, axis: int, dtype: Any = None) -> Any:
+    wanted = c.result_dtype()
+    _check(c, x)
+    if not c.dims(x) or wanted != c.w_dtype(x):
+        raise Unknown("a running sum in another dtype")
+    return c.library(partial(_along, ops.cumsum, axis), [x])[0]
+
+
+def _along(function: Callable[..., Any], axis: int, x: Any) -> Any:
+    return function(x, axis)
+
+
+@row("argmax.default", "argmin.default")
+def _place(c: Converter, x: Any, axis: Any = None, keepdim: bool = False) -> Any:
+    _check(c, x, ("i8", "u8", "i16", "i32", "i64"))
+    found = ops.reduce.argmax if "argmax" in str(c.node.target) else ops.reduce.argmin
+    if not c.dims(x):
+        raise Unknown("the place of a number")
+    return c.library(lambda x: found(x, axis, keepdim), [x])[0]
+
+
+@row("max.dim", "min.dim")
+def _extreme(c: Converter, x: Any, axis: int, keepdim: bool = False) -> Any:
+    _check(c, x, ("i8", "u8", "i16", "i32", "i64"))
+    found = ops.reduce.max if ".max" in str(c.node.target) else ops.reduce.min
+    if not c.dims(x):
+        raise Unknown("the extreme of a number")
+    return c.library(lambda x: found(x, axis, keepdim), [x])
+
+
+@row("linalg_vector_norm.default")
+def _norm(c: Converter, x: Any, order: Any = 2, axes: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    _check(c, x)
+    rank = len(c.dims(x))
+    along = list(range(rank)) if axes is None or axes == [] else [axis % rank for axis in axes] if rank else []
+    wide = c.w.cast(x, dtypes.f64 if c.result_dtype().name == "f64" else dtypes.f32)
+    if order == 2:
+        return c.w.apply("sqrt", c.w.reduce("sum", c.w.apply("mul", wide, wide), along, keepdim))
+    if order == 1:
+        return c.w.reduce("sum", c.w.apply("abs", wide), along, keepdim)
+    raise Unknown("a norm of another order")
+
+
+@row("repeat.default")
+def _repeated(c: Converter, x: Any, counts: Sequence[Any]) -> Any:
+    if not all(isinstance(count, int) and count > 0 for count in counts):
+        raise Unknown("a count that is known when the graph runs")
+    own = [ONE] * (len(counts) - len(c.dims(x))) + list(c.dims(x))
+    thin = [dim for size in own for dim in (ONE, size)]
+    wide = [dim for size, count in zip(own, counts, strict=True) for dim in (Dim((), count), size)]
+    return c.w.reshape(c.copied(c.w.broadcast_to(c.w.reshape(x, thin), wide)), c.result_dims())
+
+
+@row("constant_pad_nd.default")
+def _padded(c: Converter, x: Any, pads: Sequence[Any], value: Any = 0) -> Any:
+    if value != 0 or not all(isinstance(pad, int) and pad >= 0 for pad in pads):
+        raise Unknown("padding by another number than 0")
+    rank = len(dims_of(x))
+    starts = [Dim((), 0)] * (rank - len(pads) // 2) + [Dim((), pad) for pad in reversed(pads[::2])]
+    return c.w.place(x, c.result_dims(), starts, [1] * rank)
