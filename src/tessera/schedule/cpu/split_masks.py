@@ -179,13 +179,19 @@ def _copied(
 
 def _erase(op: Operation) -> None:
     """Erase an op that nothing uses, and what it alone used of its block."""
-    operands = [value.owner for value in op.operands]
+    owners = dict.fromkeys(value.owner for value in op.operands)
     block = op.parent
     Rewriter.erase_op(op)
-    for owner in dict.fromkeys(operands):
-        unused = isinstance(owner, Operation) and not any(result.uses.get_length() for result in owner.results)
-        if unused and owner.parent is block and (isinstance(owner, LoadOp) or effect_of(owner) == Effect.PURE):
+    for owner in owners:
+        if isinstance(owner, Operation) and owner.parent is block and _is_unused(owner):
             _erase(owner)
+
+
+def _is_unused(op: Operation) -> bool:
+    """Return whether an op does nothing but give results that nothing uses."""
+    return not any(result.uses.get_length() for result in op.results) and (
+        isinstance(op, LoadOp) or effect_of(op) == Effect.PURE
+    )
 
 
 class _Answer:
