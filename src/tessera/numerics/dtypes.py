@@ -168,6 +168,11 @@ def accumulator_of(dtype: DType) -> DType:
     return dtype if dtype.bits == 64 else (i32 if dtype.kind == "int" else u32)
 
 
+def widens(source: DType, target: DType) -> bool:
+    """Return whether a float dtype has every number of a narrower one."""
+    return source.is_float and target.is_float and source.bits < target.bits >= 16
+
+
 def promote(a: DType, b: DType) -> DType:
     """Return the type of `a ⊕ b` for two tiles.
 

@@ -63,6 +63,7 @@ class CpuPlatform(Platform):
         from tessera.schedule.cpu.pack_operands import PackOperandsPass
         from tessera.schedule.cpu.prefetch_boxes import PrefetchBoxesPass
         from tessera.schedule.cpu.sink_stores import SinkStoresPass
+        from tessera.schedule.cpu.split_masks import SplitMasksPass
         from tessera.schedule.cpu.stream_stores import StreamStoresPass
         from tessera.schedule.cpu.strip_products import StripProductsPass
         from tessera.schedule.cpu.turn_squares import TurnSquaresPass
@@ -73,6 +74,7 @@ class CpuPlatform(Platform):
             RaiseCopiesPass(target, knobs),
             BoundStagesPass(),
             SinkStoresPass(target, knobs),
+            SplitMasksPass(target, knobs),
             PackOperandsPass(target, knobs),
             BeginSumsPass(target, knobs),
             TurnSquaresPass(target, knobs),

@@ -295,7 +295,7 @@ class Knobs:
             "0 packs all operands of products, also those that could be read where they lie",
             1,
             (0, 1),
-            passes=("pack-operands",),
+            passes=("pack-operands", "split-masks"),
         )
     )
     panel: int | None = _declared(

@@ -75,6 +75,10 @@ class Form:
         """Whether the terms of an inner product may be added up in the lanes of a vector, and these at the end."""
         return not self.tiled and self.instruction != "chain"
 
+    def widens(self, dtype: DType) -> bool:
+        """Return whether elements of a dtype can be widened to operands as they are read."""
+        return self.group == 1 and self.operand == dtypes.f32 and dtypes.widens(dtype, dtypes.f32)
+
     @property
     def tiled(self) -> bool:
         """Whether a matrix unit multiplies tiles."""

@@ -11,7 +11,7 @@ from tessera import ops as op
 from tessera.errors import CallError
 from tessera.ops.attn import paged_kernels as kernels
 from tessera.ops.attn.join import join_rows
-from tessera.ops.attn.paged_steps import blocks_of, parts_of
+from tessera.ops.attn.paged_steps import blocks_of, parts_of, worth_of
 from tessera.target.registry import target_named
 from tests.unit.ops import library as lib
 from tests.unit.ops.test_flash_attention import emulated
@@ -166,6 +166,28 @@ def test_as_an_operator_of_pytorch():
     assert torch.equal(compiled(q), paged(q, k, v, table, lengths))
     with pytest.raises(CallError, match="no-gradient"):
         paged(q.requires_grad_(), k, v, table, lengths)
+
+
+@pytest.mark.parametrize("heads", [(1, 1), (6, 2), (12, 1)], ids=str)
+@pytest.mark.parametrize("kind", [ts.f32, ts.f16, ts.bf16, ts.fp8_e5m2], ids=str)
+def test_long_sequences_in_many_parts(kind, heads):
+    rng, length = np.random.default_rng(heads[0]), 1777
+    wide = ts.bf16 if kind == ts.fp8_e5m2 else kind
+    table = rng.permutation(30).astype(np.int32)[None]
+    k, v = (lib.normal(rng, 30, 64, heads[1], 48, dtype=ts.f32).astype(kind.numpy()) for _ in range(2))
+    q, lengths = lib.normal(rng, 1, heads[0], 1, 48, dtype=wide), np.array([length], np.int32)
+    v[table[0, length // 64], length % 64 :] = np.nan
+    lib.close(paged(q, k, v, table, lengths), paged.reference(q, k, v, table, lengths), wide, 4)
+
+
+def test_parts_and_blocks_of_cpus_follow_from_sizes():
+    target = target_named("x86-64-v3")
+    assert [blocks_of(target, (ts.f32, ts.f32), rows, 64, (128, 128))["BM"] for rows in (1, 4, 5, 100)] == [1, 4, 8, 64]
+    worth = {kind.name: worth_of(4, (128, 128), (ts.f32, kind)) for kind in (ts.f32, ts.bf16, ts.fp8_e4m3)}
+    assert worth == {"f32": 200, "bf16": 400, "fp8_e4m3": 800}, "a part reads a hundred times what it writes"
+    assert parts_of(target, 8, 32768, 64, worth["f32"]) == 163
+    assert parts_of(target, 1, 8192, 64, worth_of(128, (576, 512), (ts.f32, ts.bf16))) == 32, "enough for many cores"
+    assert parts_of(target, 1, 100, 64, 8) == 1
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])

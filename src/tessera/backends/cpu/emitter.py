@@ -18,7 +18,7 @@ from tessera.backends.llvm import narrow as narrow_floats
 from tessera.backends.llvm.arithmetic import ARITHMETIC
 from tessera.backends.llvm.control import CONTROL
 from tessera.backends.llvm.emitter import Emitter, Handlers
-from tessera.backends.llvm.ops import I64
+from tessera.backends.llvm.ops import I64, Ops
 from tessera.backends.llvm.text import FunctionText, ModuleText
 from tessera.backends.llvm.types import LLVMType, of_dtype
 from tessera.backends.llvm.vecmath import vecmath_function
@@ -36,6 +36,33 @@ CPU = Handlers()
 """Handlers of the ops that the vector model emits its own way; filled by the files of this folder."""
 
 NATIVE_F16 = frozenset({"f16c", "neon"})
+
+
+def widened(ops: Ops, target: TargetRecord, value: str, dtype: DType, width: int) -> str:
+    """Append the f32 value of a narrow float, by the f16 instructions where there are some."""
+    if not target.features & NATIVE_F16 or dtype not in (dtypes.f16, dtypes.fp8_e5m2, dtypes.fp8_e4m3):
+        return narrow_floats.widen(ops, value, dtype, width)
+    half, f32 = LLVMType("half", width), of_dtype(dtypes.f32, width)
+    code = value if dtype == dtypes.f16 else _half_of(ops, value, dtype, width)
+    value = ops.convert("fpext", half, ops.convert("bitcast", LLVMType("i16", width), code, half), f32)
+    return value if dtype != dtypes.fp8_e4m3 else ops.fn.assign(f"fmul {f32} {value}, {ops.real(f32, 256.0)}")
+
+
+def _half_of(ops: Ops, code: str, dtype: DType, width: int) -> str:
+    """Return the bits of f16 for those of a float of 8 bits: of `fp8_e4m3`, whose exponents are fewer, a 256th of it.
+
+    f16 has all subnormals of both as normal numbers or its own, which its instructions take without delay.
+    """
+    i16 = LLVMType("i16", width)
+    wide = ops.convert("zext", LLVMType("i8", width), code, i16)
+    high = ops.binary("shl", i16, wide, ops.integer(i16, 8))
+    if dtype == dtypes.fp8_e5m2:
+        return high
+    sign = ops.binary("and", i16, high, ops.integer(i16, -0x8000))
+    magnitude = ops.binary("and", i16, ops.binary("shl", i16, wide, ops.integer(i16, 7)), ops.integer(i16, 0x3F80))
+    # The only NaN is the largest code: one more than it has the exponent's upper bit, which makes f16's a NaN, too.
+    nan = ops.binary("and", i16, ops.binary("add", i16, magnitude, ops.integer(i16, 0x80)), ops.integer(i16, 0x4000))
+    return ops.binary("or", i16, ops.binary("or", i16, magnitude, nan), sign)
 
 
 @dataclass
@@ -166,11 +193,7 @@ class CpuEmitter(Emitter):
 
     def widen(self, value: str, dtype: DType, width: int) -> str:
         """Use the f16 instructions where there are some."""
-        if dtype == dtypes.f16 and self.target.features & NATIVE_F16:
-            half = LLVMType("half", width)
-            value = self.ops.convert("bitcast", self.value_type(dtype, width), value, half)
-            return self.ops.convert("fpext", half, value, of_dtype(dtypes.f32, width))
-        return narrow_floats.widen(self.ops, value, dtype, width)
+        return widened(self.ops, self.target, value, dtype, width)
 
     def narrow(self, value: str, dtype: DType, width: int, saturate: bool = False) -> str:
         """Use the f16 instructions where there are some."""

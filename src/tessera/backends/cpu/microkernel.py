@@ -21,7 +21,7 @@ MOST_IN_PLACE = 8
 """Rows at a distance that is known only at run time: each takes a register for its address."""
 
 UNROLL = 2
-BYTES = {"float": 4, "double": 8, "i32": 4, "i64": 8}
+BYTES = {"i8": 1, "i16": 2, "float": 4, "double": 8, "i32": 4, "i64": 8}
 FLIP = -0x7F7F7F80
 """The upper bit of each byte of an i32: what turns signed bytes into unsigned ones, 128 larger."""
 

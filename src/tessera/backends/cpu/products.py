@@ -204,8 +204,10 @@ def _product_of(emitter: CpuEmitter, op: ProductOp) -> Product | Stream:
         )
     assert isinstance(a, BufferType)
     assert isinstance(b, PointerType)
-    operand = LLVMType(llvm_element(dtype_of(a.element)), lanes)
-    return Stream(name, sizes, a.strides[0], acc.strides[0], emitter.memory_type(b.dtype, 1), operand, total)
+    left = dtype_of(a.element)
+    widens = b.dtype if GROUPS[name] == 1 and b.dtype != left else None
+    memory, operand = emitter.memory_type(b.dtype, 1), LLVMType(llvm_element(left), lanes)
+    return Stream(name, sizes, a.strides[0], acc.strides[0], memory, operand, total, widens)
 
 
 def _length_ahead(emitter: CpuEmitter, op: ProductOp) -> int:

@@ -6,13 +6,15 @@ are sequential, and keeps a block of sums in registers for as many columns as fi
 
 from __future__ import annotations
 
+from tessera.backends.cpu.emitter import widened
 from tessera.backends.cpu.instructions import multiply_add
-from tessera.backends.cpu.microkernel import BYTES, FLIP
-from tessera.backends.cpu.texts import Loops, Size, halves, sized
+from tessera.backends.cpu.microkernel import BYTES, FLIP, register_count
+from tessera.backends.cpu.texts import LINE_BYTES, Loops, Size, halves, prefetch, sized
 from tessera.backends.llvm.ops import I64
 from tessera.backends.llvm.text import ModuleText
 from tessera.backends.llvm.types import LLVMType
 from tessera.data import dataclass
+from tessera.numerics.dtypes import DType
 from tessera.target.products import GROUPS
 from tessera.target.records import TargetRecord
 
@@ -20,8 +22,14 @@ STEPS = 8
 """Elements of the depth that one pass over the columns takes."""
 
 MOST_ROWS = 8
-SUMS = 16
-"""Vectors of sums that a kernel keeps in registers."""
+MOST_VECTORS = 4
+"""Vectors of columns that a kernel takes at a time, where there are registers for their sums."""
+
+
+AHEAD = 8
+"""How many rows of the right operand before its turn one is prefetched."""
+MOST_ASKED = 1 << 10
+"""Bytes of a row up to which it is prefetched: the hardware follows what is longer."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,8 @@ class Stream:
         memory: type of the right operand's elements in memory.
         operand: vector of operands.
         total: vector of sums.
+        widens: the narrow float that the right operand's elements are in memory, None where they are multiplied as
+            they are.
     """
 
     instruction: str
@@ -45,12 +55,42 @@ class Stream:
     memory: LLVMType
     operand: LLVMType
     total: LLVMType
+    widens: DType | None = None
 
     @property
     def name(self) -> str:
         """A symbol that tells functions apart."""
         sizes = "x".join("n" if size is None else str(size) for size in self.sizes)
-        return f"tessera_stream_{self.instruction}_{self.total.mangled}_{sizes}_{self.a_stride}_{self.c_stride}"
+        kind = self.instruction if self.widens is None else f"{self.instruction}_{self.widens}"
+        return f"tessera_stream_{kind}_{self.total.mangled}_{sizes}_{self.a_stride}_{self.c_stride}"
+
+    def asks(self, length: int) -> bool:
+        """Return whether rows of so many elements are prefetched."""
+        return length * self.align <= MOST_ASKED
+
+    @property
+    def align(self) -> int:
+        """The bytes of one of the right operand's elements in memory."""
+        if self.widens is not None:
+            return self.widens.bytes
+        return max(BYTES[self.operand.element] // GROUPS[self.instruction], 1)
+
+
+def ask_for_row(loops: Loops, stream: Stream, row: str, count: str, length: int) -> None:
+    """Prefetch a row of the right operand, or its last one.
+
+    Args:
+        loops: what is written.
+        stream: what it is for.
+        row: the row's number.
+        count: how many rows there are, as text.
+        length: how many elements a row has.
+    """
+    last = str(int(count) - 1) if count.isdigit() else loops.fn.assign(f"sub nsw i64 {count}, 1")
+    place = loops.ops.intrinsic("smin", I64, row, last)
+    start = loops.moved("%b", stream.memory, loops.fn.assign(f"mul nsw i64 {place}, %pitch"))
+    for offset in range(0, length * stream.align, LINE_BYTES):
+        prefetch(loops.module, loops.fn, loops.ops.gep("i8", start, str(offset)), "read", 3)
 
 
 class StreamLoops(Loops):
@@ -93,6 +133,8 @@ class StreamLoops(Loops):
         a = self.moved("%a", stream.operand, k)
         offset = self.fn.assign(f"mul nsw i64 {self.times(k, self.group)}, %pitch")
         b = self.moved("%b", stream.memory, offset)
+        if steps == STEPS and stream.asks(stream.c_stride):
+            self._ask(k)
         first, remaining = "0", rows
         limit = min(MOST_ROWS, rows.known or MOST_ROWS)
         sizes = [limit, *([rows.known % limit] if rows.known is not None else halves(limit)[1:])]
@@ -114,6 +156,13 @@ class StreamLoops(Loops):
 
             self.repeat(count, block)
             first, remaining = self.sum(first, self.times(count.text, size)), rest
+
+    def _ask(self, k: str) -> None:
+        """Prefetch the rows of the next pass over the columns."""
+        stream, depth = self.stream, sized(self.stream.sizes[2], "%depth").text
+        first = self.times(self.sum(k, str(STEPS)), self.group)
+        count = sized(STEPS * self.group, "")
+        self.repeat(count, lambda i: ask_for_row(self, stream, self.sum(first, i), depth, stream.c_stride))
 
     def _kernel(self, rows: int, steps: int, columns: Size, partial: bool) -> str:
         known = "n" if columns.known is None else str(columns.known)
@@ -190,7 +239,7 @@ class RightRows(Loops):
         return self.fn.phi(str(type_), found)
 
     def _load(self, place: str, mask: str | None, type_: LLVMType) -> str:
-        align = max(int(BYTES[self.stream.operand.element]) // self.group, 1)
+        align = self.stream.align
         if mask is None:
             return self.fn.assign(f"load {type_}, ptr {place}, align {align}")
         bools = type_.of("i1")
@@ -222,7 +271,8 @@ class _Kernel(RightRows):
         super().__init__(module, stream, name)
         self.target, self.partial = target, partial
         self.rows, self.steps, self.columns = sizes
-        self.vectors = max(min(SUMS // self.rows, 4), 1)
+        room = register_count(target) - 1
+        self.vectors = max((v for v in halves(MOST_VECTORS) if (self.rows + 1) * v <= room), default=1)
         self.members: list[list[str]] = []
 
     def render(self) -> str:
@@ -239,6 +289,11 @@ class _Kernel(RightRows):
         self.if_any(tail, lambda: self._block(last, 1, tail.text))
         self.fn.line("ret void")
         return self.fn.render()
+
+    def vector(self, starts: list[str], column: str, mask: str | None, left: str | None = None) -> str:
+        """Return a vector of the right operand, as wide as it is multiplied."""
+        value, widens = super().vector(starts, column, mask, left), self.stream.widens
+        return value if widens is None else widened(self.ops, self.target, value, widens, self.lanes)
 
     def _block(self, column: str, vectors: int, tail: str | None) -> None:
         ops, stream = self.ops, self.stream

@@ -34,6 +34,7 @@ from tessera.lower.vector.packing import (
 )
 from tessera.lower.vector.rules import lowers
 from tessera.lower.vector.strips import Operand, Product, store_after
+from tessera.numerics.dtypes import widens
 from tessera.target.products import Form, panel_width, panel_widths, vector_form
 
 
@@ -228,16 +229,27 @@ def _in_place(context: VectorContext, op: MmaOp, form: Form) -> Operand:
         VerifyError: it is no box that lies there, or neither its rows nor its columns are contiguous.
     """
     node = context.node(op.b)
-    found, sizes = plain_load(node), valid_sizes(context, node)
+    found, sizes = plain_load(node), valid_sizes(context, node, gathered=True)
     if found is None or sizes is None:
         raise _elsewhere(op, decisions.RIGHT_IN_PLACE)
-    (load, axes), plain = found, node.source if isinstance(node, Remap) else node
+    load, axes = found
     box, (row, column) = load.box, (load.box.kept[axis] for axis in axes)
     readable = box.unit[column] or (box.unit[row] and form.sums_apart)
-    if plain is not load or dtype_of(load.element) != form.operand or not readable:
+    if not _becomes_operand(node, load, form) or not readable:
         raise _elsewhere(op, decisions.RIGHT_IN_PLACE)
     place = (_start(context, box), box.strides[row], box.strides[column])
     return Operand(box.pointer, sizes[1], sizes[0], arg=box.memory, place=place)
+
+
+def _becomes_operand(node: Node, load: Load, form: Form) -> bool:
+    """Return whether a tile has the numbers of a load, and the product's form can take them as they lie there."""
+    element = dtype_of(load.element)
+    while isinstance(node, Remap | Convert):
+        source, target = dtype_of(node.source.element), dtype_of(node.element)
+        if source != target and not widens(source, target):
+            return False
+        node = node.source
+    return node is load and (element == form.operand or form.widens(element))
 
 
 def _extent(context: VectorContext, valid: SSAValue | None, size: int) -> SSAValue:

@@ -14,13 +14,13 @@ from dataclasses import replace
 from xdsl.ir import Attribute, SSAValue
 
 from tessera.data import dataclass
-from tessera.ir.target.arithmetic import TransposeChunksOp
+from tessera.ir.target.arithmetic import ElementwiseOp, TransposeChunksOp
 from tessera.ir.target.memory import ViewOp
 from tessera.ir.target.product import GroupChunksOp
 from tessera.ir.target.types import BufferType
-from tessera.ir.types import element_type
+from tessera.ir.types import element_type, i1
 from tessera.lower.vector.context import VectorContext
-from tessera.lower.vector.nodes import Convert, Coord, Coords, Load, Node, Remap, Stored
+from tessera.lower.vector.nodes import Box, Convert, Coord, Coords, Load, Node, Remap, Stored
 from tessera.lower.vector.site import Site, versions
 from tessera.lower.vector.transposed import against_order
 from tessera.numerics import dtypes
@@ -219,15 +219,24 @@ def plain_load(node: Node) -> tuple[Load, tuple[int, ...]] | None:
     return None
 
 
-def valid_sizes(context: VectorContext, node: Node) -> tuple[SSAValue | None, SSAValue | None] | None:
-    """Return how much of each axis lies inside the tensor (None: all); None when a tile is not a plain box."""
+def valid_sizes(
+    context: VectorContext, node: Node, *, gathered: bool = False
+) -> tuple[SSAValue | None, SSAValue | None] | None:
+    """Return how much of each axis lies inside the tensor (None: all); None when a tile is not a plain box.
+
+    Args:
+        context: the lowering.
+        node: the tile.
+        gathered: whether the box may lie outside along dimensions that the tile does not have: then no column counts.
+    """
     found = plain_load(node)
     if found is None:
         return None
     load, axes = found
     box, scalars = load.box, context.writer.scalars
     kept = [box.kept[axis] for axis in axes]
-    if any(axis not in box.forward for axis in box.unsafe) or set(box.unsafe) - set(kept):
+    dropped = [axis for axis in box.unsafe if axis not in kept]
+    if any(axis not in box.forward for axis in box.unsafe if axis in kept) or (dropped and not gathered):
         return None
     sizes: list[SSAValue | None] = []
     for axis in kept:
@@ -236,7 +245,19 @@ def valid_sizes(context: VectorContext, node: Node) -> tuple[SSAValue | None, SS
             continue
         room = scalars.binary("sub", box.bounds[axis], box.offsets[axis])
         sizes.append(scalars.binary("maximum", scalars.binary("minimum", room, box.sizes[axis]), 0))
+    if dropped:
+        columns, inside = sizes[1] or scalars.constant(node.shape[1]), scalars.constant(True, i1)
+        for axis in dropped:
+            inside = scalars.binary("and", inside, _has(context, box, axis))
+        sizes[1] = context.writer.value(ElementwiseOp("select", [inside, columns, scalars.constant(0)]))
     return sizes[0], sizes[1]
+
+
+def _has(context: VectorContext, box: Box, axis: int) -> SSAValue:
+    """Return whether a tensor has the place of a box in a dimension."""
+    scalars, place = context.writer.scalars, box.offsets[axis]
+    above, below = scalars.binary("ge", place, 0), scalars.binary("lt", place, box.bounds[axis])
+    return scalars.binary("and", above, below)
 
 
 @dataclass(frozen=True)

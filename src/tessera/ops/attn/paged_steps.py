@@ -27,6 +27,11 @@ _LEAST_STEPS = 4
 """Steps that a part has at least: fewer, and its result costs more than what it reads."""
 _PROGRAMS = 2
 """Programs of a multiprocessor."""
+_CPU_PROGRAMS = 64
+"""Programs that a launch has on a CPU, however many cores, if there are keys enough."""
+_READ = 100
+"""On a CPU, a part may read so many times the bytes of its result: programs for all heads then follow one another
+before memory goes on, where their keys lie side by side."""
 MOST_CHUNK = 1024
 """Elements of a row that are appended at a time, at most."""
 
@@ -83,7 +88,8 @@ def blocks_of(
         head: elements of a head of keys, and of one of values.
     """
     values = min(head[1], _MOST_VALUES)
-    rows_in = min(1 << max(rows_of - 1, _LEAST_ROWS - 1).bit_length(), _MOST_ROWS)
+    least = _LEAST_ROWS if target.simt else 1
+    rows_in = min(1 << (max(rows_of, least) - 1).bit_length(), _MOST_ROWS)
     if not target.simt:
         return {"BM": rows_in, "BN": min(page, _MOST_KEYS), "BE": values}
     rows_in = rows_in if kinds[0].bits > 16 else _MOST_ROWS  # warpgroups take so many
@@ -99,7 +105,7 @@ def blocks_of(
     return {"BM": rows_in, "BN": keys, "BE": values}
 
 
-def parts_of(target: TargetRecord, groups: int, longest: int, step: int) -> int:
+def parts_of(target: TargetRecord, groups: int, longest: int, step: int, worth: int = FAR) -> int:
     """Return in how many parts keys are taken: by shapes alone, so that results are the same bits for all lengths.
 
     Args:
@@ -107,9 +113,22 @@ def parts_of(target: TargetRecord, groups: int, longest: int, step: int) -> int:
         groups: sequences times groups of heads.
         longest: keys of the longest sequence.
         step: keys of a step.
+        worth: keys of a part of which the result takes little time on a CPU.
     """
-    units = _PROGRAMS * (target.machine.units if target.simt else 1)
-    return max(1, min(units // max(groups, 1), longest // (_LEAST_STEPS * step)))
+    units = _PROGRAMS * target.machine.units if target.simt else _CPU_PROGRAMS
+    parts = min(units // max(groups, 1), longest // (_LEAST_STEPS * step))
+    return max(1, parts if target.simt else max(parts, longest // max(worth, step)))
+
+
+def worth_of(rows_of: int, head: tuple[int, int], kinds: tuple[DType, DType]) -> int:
+    """Return of how many keys a part's result takes little time beside them on a CPU.
+
+    Args:
+        rows_of: rows that share keys.
+        head: elements of a head of keys, and of one of values.
+        kinds: dtypes of results and of pages.
+    """
+    return _READ * rows_of * head[1] * kinds[0].bytes // (sum(head) * kinds[1].bytes)
 
 
 def _results(*arguments: Any) -> Arguments:
@@ -128,7 +147,8 @@ def _launch(results: Arguments, *arguments: Any) -> None:
     target, acc, shape = rows.record_of(call.q), accumulator(call.q), (batch, groups, call.rows_of)
     kinds = arrays.dtype_of(call.q), arrays.dtype_of(call.k_pages)
     blocks = blocks_of(target, kinds, call.rows_of, slots, (size, wide))
-    parts = parts_of(target, batch * groups, call.longest, blocks["BN"])
+    worth = worth_of(call.rows_of, (size, wide), (acc, kinds[1]))
+    parts = parts_of(target, batch * groups, call.longest, blocks["BN"], worth)
     each = -(-call.longest // (parts * blocks["BN"])) * blocks["BN"]
     parts = max(1, -(-call.longest // max(each, 1)))
     some, sums = like(call.q, (parts, *shape, wide), acc), like(call.q, (parts, *shape), acc)

@@ -25,6 +25,7 @@ from tessera.lower.launch import LaunchPlan
 from tessera.lower.vector.context import STORE_COST
 from tessera.lower.vector.liveness import Liveness
 from tessera.lower.vector.nodes import NARROW_COST, SCATTERED_COST
+from tessera.numerics.dtypes import widens
 
 
 @dataclass(frozen=True)
@@ -36,16 +37,20 @@ class PlainBox:
         axes: the dimension of the tensor that each axis of the tile is.
         unit: whether each axis of the tile has stride 1.
         converted: whether a conversion is among what leads to the tile.
+        exact: whether the conversions keep every number.
         turned: whether a transpose is.
-        forward: whether the box can leave its tensor at the ends of the tile's axes only.
+        forward: whether the box begins inside its tensor along the tile's axes.
+        inside: whether it stays inside along the dimensions that the tile does not have.
     """
 
     load: LoadOp
     axes: tuple[int, int]
     unit: tuple[bool, bool]
     converted: bool
+    exact: bool
     turned: bool
     forward: bool
+    inside: bool
 
 
 class Boxes:
@@ -68,22 +73,21 @@ class Boxes:
         if source is None or self._copied(chain, source[0], user):
             return None
         load, dimensions = source
+        casts = [part.owner for part in chain if isinstance(part.owner, CastOp)]
         strides = self.kernel.info_of(load.tensor).strides
         return PlainBox(
             load,
             dimensions,
             (strides[dimensions[0]] == 1, strides[dimensions[1]] == 1),
-            any(isinstance(part.owner, CastOp) for part in chain),
+            bool(casts),
+            all(widens(dtype_of(element_of(op.source.type)), dtype_of(element_of(op.result.type))) for op in casts),
             any(isinstance(part.owner, TransposeOp) for part in chain),
-            self._forward(load),
+            all(nonnegative(load.offsets[axis]) or self._stays(load, axis) for axis in load.kept),
+            all(self._stays(load, axis) for axis in load.dropped),
         )
 
-    def _forward(self, load: LoadOp) -> bool:
-        """Return whether a box leaves its tensor at most at the ends of the dimensions that the tile has."""
-        return all(
-            (axis in load.kept and nonnegative(offset)) or stays_in_tensor(self.kernel, load, axis, self._divisor)
-            for axis, offset in enumerate(load.offsets)
-        )
+    def _stays(self, load: LoadOp, axis: int) -> bool:
+        return stays_in_tensor(self.kernel, load, axis, self._divisor)
 
     def _divisor(self, value: SSAValue) -> int:
         return divisor(self._divisors, self.kernel, value)

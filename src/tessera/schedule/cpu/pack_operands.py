@@ -2,7 +2,8 @@
 
 Left operands are multiplied in place where their rows are contiguous: the kernels read a few elements of a few rows at
 a time, so that packing would gain nothing. Right ones are packed into panels; with few rows of the left operand that
-would take longer than to multiply, so that they are read once in place if their rows, or long columns, are contiguous.
+would take longer than to multiply, so that they are read once in place if their rows, or long columns, are contiguous;
+narrow floats are widened on the way.
 Under `strict` none are read along contiguous columns: the lanes of inner products are sums apart.
 A matrix unit multiplies where it can, unless so few rows read a right operand in place that vector units are as fast as
 memory, or unless its columns are contiguous.
@@ -40,6 +41,8 @@ from tessera.target.records import TargetRecord
 
 VECTOR_ROWS = 4
 """Up to so many rows, vector units multiply as fast as memory gives the right operand."""
+NARROW_ROWS = 8
+"""Up to so many rows, floats of 8 bits are widened faster for each block of rows than packed."""
 LONG = 128
 """From so many terms on, adding the lanes of inner products at a step's end takes little of its time."""
 LEAST_AHEAD = 2 << 10
@@ -110,18 +113,20 @@ class _Choice:
         op, form = self.op, self.form
         rows, depth = shape_of(op.a.type)
         box = self._box(op.b, 1) if rows <= FEW_ROWS else None
-        if box is None or not box.forward or box.converted:
+        if box is None or not box.forward or not box.exact:
             return None
         by_rows, by_columns = box.unit[1], box.unit[0]
         if not by_rows or rows <= VECTOR_ROWS:
             form = vector_form(form)
         fits = by_rows or (by_columns and depth >= LONG and form.sums_apart)
-        return form if fits and _element(box) == form.operand else None
+        element = _element(box)
+        widens = form.widens(element) and (element.bits > 8 or rows <= NARROW_ROWS)
+        return form if fits and (element == form.operand or widens) else None
 
     def left_in_place(self) -> bool:
         """Return whether a product takes its left operand in place."""
         box = self._box(self.op.a, 0) if self.form.reads_rows else None
-        if box is None or not box.forward or box.converted or box.turned:
+        if box is None or not box.forward or not box.inside or box.converted or box.turned:
             return False
         return box.unit[1] and _element(box) == self.form.operand
 

@@ -44,9 +44,9 @@ def few(a: ts.Tensor["m", "k", ts.f32], b: ts.Tensor["k", "n", ts.f32], c: ts.Te
         c[i : i + 8, j : j + 64] = acc
 
 
-def narrow(a: ts.Tensor["m", "k", ts.bf16], b: ts.Tensor["k", "n", ts.bf16], c: ts.Tensor["m", "n", ts.f32]) -> None:
+def narrow(a: ts.Tensor["m", "k", ts.f16], b: ts.Tensor["k", "n", ts.bf16], c: ts.Tensor["m", "n", ts.f32]) -> None:
     for i, j in ts.tile.grid((m, 4), (n, 64)):
-        c[i : i + 4, j : j + 64] = ts.tile.mma(a[i : i + 4, :64], b[:64, j : j + 64])
+        c[i : i + 4, j : j + 64] = ts.tile.mma(a[i : i + 4, :64], b[:64, j : j + 64].to(ts.f16))
 
 
 def stationary(a: ts.Tensor["m", 64, ts.f32], b: ts.Tensor[64, "n", ts.f32], c: ts.Tensor["m", "n", ts.f32]) -> None:
