@@ -33,7 +33,7 @@ def _rows_of(c: Converter, x: Any, axis: int, index: Any) -> Any:
     _check(c, x)
     if len(c.dims(x)) != 2 or axis % 2:
         raise Unknown("rows along another dimension than the first of two")
-    return c.library(lambda index, x: ops.embedding(index, x), [index, x])[0]
+    return c.library(ops.embedding, [index, x])[0]
 
 
 @row("cumsum.default")
@@ -49,13 +49,17 @@ def _along(function: Callable[..., Any], axis: int, x: Any) -> Any:
     return function(x, axis)
 
 
+def _found(function: Callable[..., Any], axis: Any, keepdim: bool, x: Any) -> Any:
+    return function(x, axis, keepdim)
+
+
 @row("argmax.default", "argmin.default")
 def _place(c: Converter, x: Any, axis: Any = None, keepdim: bool = False) -> Any:
     _check(c, x, ("i8", "u8", "i16", "i32", "i64"))
     found = ops.reduce.argmax if "argmax" in str(c.node.target) else ops.reduce.argmin
     if not c.dims(x):
         raise Unknown("the place of a number")
-    return c.library(lambda x: found(x, axis, keepdim), [x])[0]
+    return c.library(partial(_found, found, axis, keepdim), [x])[0]
 
 
 @row("max.dim", "min.dim")
@@ -64,7 +68,7 @@ def _extreme(c: Converter, x: Any, axis: int, keepdim: bool = False) -> Any:
     found = ops.reduce.max if ".max" in str(c.node.target) else ops.reduce.min
     if not c.dims(x):
         raise Unknown("the extreme of a number")
-    return c.library(lambda x: found(x, axis, keepdim), [x])
+    return c.library(partial(_found, found, axis, keepdim), [x])
 
 
 @row("linalg_vector_norm.default")
