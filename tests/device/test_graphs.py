@@ -70,7 +70,7 @@ def test_a_block_forwards_and_backwards(torch, dtype, size):
     x = torch.randn(3, 40, size, device="cuda", dtype=torch.float64)
 
     def results(run: Any, kind: Any) -> list[Any]:
-        given = [one.to(kind).requires_grad_() for one in (x, *weights)]
+        given = [one.clone().to(kind).requires_grad_() for one in (x, *weights)]
         found = run(torch, 2, given[0], given[1:])
         found.backward(torch.ones_like(found))
         return [found.detach(), *(one.grad for one in given)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, cast
@@ -18,6 +19,7 @@ from tessera.graph.traced import COMPARE, Array, Trace
 from tessera.graph.trees import Outline, flatten, unflatten
 from tessera.ir.graph.types import ArrayType
 from tessera.ops import arrays
+from tessera.runtime.arguments import common_device
 from tessera.runtime.readers import READERS
 from tessera.runtime.views import ArrayView
 from tessera.target.dims import Dim, solved
@@ -105,6 +107,9 @@ class Jit(Generic[P, R]):
                 location=caller_location(),
                 help="pass one; of numbers alone Python computes the function",
             )
+        if "torch" in sys.modules:
+            for array in given:
+                _check_no_gradient(array)
         statics = tuple(exact(leaf) for at, leaf in enumerate(leaves) if at not in places)
         read = [arrays.reader(array, "argument").read(array) for array in given]
         key = outline, statics, tuple((traits, pointer & 15) for pointer, traits, _ in read)
@@ -129,6 +134,7 @@ class Jit(Generic[P, R]):
     ) -> tuple[Entry, dict[str, int]]:
         """Return the graph that serves a call, traced if need be."""
         views = [arrays.view(leaves[at], "an array") for at in places]
+        common_device([f"array {number}" for number in range(len(views))], views)
         shapes = [view.shape for view in views]
         kind = outline, statics, tuple(map(_kind, views))
         with self._tracing:
@@ -184,6 +190,21 @@ class Jit(Generic[P, R]):
 
 
 _MOST_KNOWN = 4096
+
+
+def _check_no_gradient(array: Any) -> None:
+    """Refuse a tensor whose gradient would be lost.
+
+    Raises:
+        CallError: `no-gradient`.
+    """
+    if arrays.is_torch(array) and array.requires_grad and sys.modules["torch"].is_grad_enabled():
+        raise CallError(
+            "PyTorch's gradients do not go through ts.jit",
+            code="no-gradient",
+            location=caller_location(),
+            help='torch.compile(f, backend="tessera") has them; or pass x.detach() and use ts.grad',
+        )
 
 
 def _is_array(leaf: Any) -> bool:

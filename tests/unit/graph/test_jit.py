@@ -1,6 +1,7 @@
 """`ts.jit`: traced functions are NumPy functions, so NumPy itself in float64 says what they give."""
 
 import threading
+import warnings
 from typing import Any
 
 import ml_dtypes
@@ -148,10 +149,20 @@ def test_arrays_lie_in_any_way():
 
 
 def test_arrays_without_elements():
-    traced = ts.jit(lambda x: (x * 2, np.sum(x, axis=1)))
-    doubled, sums = traced(np.zeros((0, 5)))
-    assert doubled.shape == (0, 5)
-    assert sums.shape == (0,)
+    def function(x):
+        return x * 2, np.sum(x, axis=1), np.prod(x, axis=0), x @ x.T, np.any(x > 0, axis=0), np.mean(x * x)
+
+    for shape in ((0, 5), (5, 0)):
+        for one, other in zip(ts.jit(function)(np.zeros(shape)), _quietly(function, np.zeros(shape)), strict=True):
+            assert np.array_equal(one, other, equal_nan=True)
+    with pytest.raises(ts.TypeMismatchError, match="max of no elements"):
+        ts.jit(lambda x: np.max(x, axis=0))(np.zeros((0, 3)))
+
+
+def _quietly(function, x):
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return function(x)
 
 
 def test_trees_numbers_and_arrays_of_the_program():

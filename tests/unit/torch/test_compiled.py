@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
+import tessera as ts  # noqa: E402 - only where PyTorch is
 from tessera.torch.compiled import backend as compiled  # noqa: E402 - only where PyTorch is
 from tessera.torch.compiled import registry  # noqa: E402
 
@@ -185,6 +186,14 @@ def test_the_backend_is_found_by_its_name():
     assert "tessera" in torch._dynamo.list_backends()
     x = torch.randn(5)
     assert torch.allclose(torch.compile(torch.sin, backend="tessera")(x), x.sin())
+
+
+def test_gradients_are_not_lost_in_silence():
+    x = torch.randn(4, requires_grad=True)
+    with pytest.raises(ts.CallError, match="gradients do not go through"):
+        ts.jit(lambda x: x * 2)(x)
+    with torch.no_grad():
+        assert torch.equal(ts.jit(lambda x: x * 2)(x), x * 2)
 
 
 def test_every_row_is_of_an_op_that_there_is():

@@ -13,11 +13,11 @@ from tessera.errors import TypeMismatchError, shown
 from tessera.ir.graph.points import CastOp, FullOp, IotaOp, MapOp, SizeOp
 from tessera.ir.graph.structure import CallOp, GraphOp, ReturnOp
 from tessera.ir.graph.sums import ContractOp, ReduceOp
-from tessera.ir.graph.types import ONE, ArrayType, array_type, dims_of, ordered, product
+from tessera.ir.graph.types import ONE, ZERO, ArrayType, array_type, dims_of, ordered, product
 from tessera.ir.graph.views import BroadcastOp, ConcatOp, PlaceOp, ReshapeOp, SliceOp, StopOp, TransposeOp
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType, promote
-from tessera.numerics.functions import FUNCTIONS
+from tessera.numerics.functions import FUNCTIONS, identity_of
 from tessera.target.dims import Dim
 
 Operand = SSAValue | int | float | bool
@@ -251,8 +251,21 @@ class GraphWriter:
         """Return a reduction along dimensions."""
         if not axes:
             return value
-        result = self._add(ReduceOp(value, fn, sorted(axes)))
+        if any(dims_of(value)[axis] == ZERO for axis in axes):
+            result = self._of_nothing(fn, value, axes)
+        else:
+            result = self._add(ReduceOp(value, fn, sorted(axes)))
         return self.with_ones(result, axes) if keepdims else result
+
+    def _of_nothing(self, fn: str, value: SSAValue, axes: Sequence[int]) -> SSAValue:
+        """Return a reduction of no elements: what it leaves as it is, where there is such a number."""
+        if fn in ("max", "min"):
+            raise TypeMismatchError(
+                f"{fn} of no elements", code="empty-reduction", help="there is none; test the size, or add a first one"
+            )
+        left = [dim for axis, dim in enumerate(dims_of(value)) if axis not in axes]
+        dtype = array_type(value).dtype
+        return self.broadcast_to(self.full(identity_of(fn, dtype), dtype), left)
 
     def count(self, value: SSAValue, axes: Sequence[int]) -> Dim:
         """Return how many elements a reduction along dimensions combines."""
@@ -260,6 +273,9 @@ class GraphWriter:
 
     def contract(self, left: SSAValue, right: SSAValue) -> SSAValue:
         """Return the product of matrices, or of batches of them."""
+        if dims_of(left)[-1] == ZERO:
+            dims = (*dims_of(left)[:-1], dims_of(right)[-1])
+            return self.broadcast_to(self.full(0, array_type(left).dtype), dims)
         return self._add(ContractOp(left, right))
 
     def call(self, callee: str, inputs: Sequence[SSAValue], outputs: Sequence[ArrayType]) -> Sequence[SSAValue]:

@@ -105,6 +105,8 @@ class Compiled:
         graph = self._converted
         tensors = [args[at] for at in graph.arguments]
         tensors += graph.constants
+        lie = zip(tensors, graph.contiguous, strict=True)
+        tensors = [tensor.contiguous() if contiguous else tensor for tensor, contiguous in lie]
         sizes = {name: int(args[at]) for name, at in graph.symbols}
         args.clear()
         if len(sizes) < len(graph.hints):
