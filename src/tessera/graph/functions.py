@@ -369,6 +369,12 @@ def matmul(a: Any, b: Any) -> Array:
         left, right = (trace.array(value).ssa for value in (a, b))
         dtype = writer.common([left, right])
         left, right = writer.cast(left, dtype), writer.cast(right, dtype)
+        if not dtype.is_float and dtype.bits != 8:
+            raise TypeMismatchError(
+                f"matmul of {dtype}",
+                code="dtype-mismatch",
+                help="cast to a float, which holds products exactly up to 2**24 (f32) or 2**53 (f64)",
+            )
         if not dims_of(left) or not dims_of(right):
             raise TypeMismatchError("matmul of a number", code="rank-mismatch", help="multiply numbers with *")
         return Array(trace, _product(writer, left, right))

@@ -81,6 +81,13 @@ def test_vectors_and_matrices():
     close(ts.jit(lambda x, w: (x @ w, w @ x.T, w @ w, np.dot(x, w)))(x, w), (x @ w, w @ x.T, w @ w, x @ w), np.float64)
 
 
+def test_products_of_small_integers():
+    x, y = RNG.integers(-128, 128, (5, 40)).astype(np.int8), RNG.integers(-128, 128, (40, 6)).astype(np.int8)
+    got = ts.jit(lambda x, y: x @ y + 1)(x, y)
+    assert got.dtype == np.int32
+    assert np.array_equal(got, x.astype(np.int64) @ y.astype(np.int64) + 1)
+
+
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int64, np.bool_])
 def test_integers(dtype):
     x = RNG.integers(0, 2 if dtype is np.bool_ else 100, (6, 11)).astype(dtype)
@@ -230,6 +237,7 @@ def test_one_kernel_where_one_suffices():
         (lambda x: x + x[:2], "shape-mismatch"),
         (lambda x: x @ x[:2], "shape-mismatch"),
         (lambda x: x & 1, "dtype-mismatch"),
+        (lambda x: x.astype(np.int64) @ x.astype(np.int64), "dtype-mismatch"),
         (lambda x: x.astype("text"), "unknown-dtype"),
     ],
 )

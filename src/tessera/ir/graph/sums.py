@@ -15,6 +15,7 @@ from tessera.ir.effects import PURE
 from tessera.ir.formats import Int, Ints
 from tessera.ir.graph.types import ArrayType, array_type, dims_of
 from tessera.ir.tile.reduce import REDUCTIONS
+from tessera.numerics.dtypes import DType, i32
 
 
 @op_definition
@@ -89,9 +90,15 @@ class PartsOp(TesseraOp):
             raise VerifyException("parts keep rank and dtype")
 
 
+def product_dtype(value: SSAValue) -> DType:
+    """Return the dtype of products of an array."""
+    dtype = array_type(value).dtype
+    return i32 if dtype.is_int and dtype.bits == 8 else dtype
+
+
 @op_definition
 class ContractOp(TesseraOp):
-    """Multiplies matrices `(…, m, k)` and `(…, k, n)` with equal leading dimensions."""
+    """Multiplies matrices `(…, m, k)` and `(…, k, n)` with equal leading dimensions; 8-bit integers give i32."""
 
     name = "tessera_graph.contract"
     left = operand_def(ArrayType)
@@ -102,13 +109,13 @@ class ContractOp(TesseraOp):
 
     def __init__(self, left: SSAValue, right: SSAValue):
         dims = (*dims_of(left)[:-1], dims_of(right)[-1])
-        super().__init__(operands=[left, right], result_types=[ArrayType.of(dims, array_type(left).dtype)])
+        super().__init__(operands=[left, right], result_types=[ArrayType.of(dims, product_dtype(left))])
 
     def verify_(self) -> None:
         """Check ranks, the sizes that meet, and dtypes."""
         left, right, result = map(array_type, (self.left, self.right, self.result))
         fits = left.rank == right.rank >= 2 and left.dims[:-2] == right.dims[:-2] and left.dims[-1] == right.dims[-2]
-        if not fits or not left.element == right.element == result.element:
+        if not fits or left.element != right.element or result.dtype != product_dtype(self.left):
             raise VerifyException("contract takes (…, m, k) and (…, k, n) of one dtype")
         if result.dims != (*left.dims[:-1], right.dims[-1]):
             raise VerifyException("contract gives (…, m, n)")

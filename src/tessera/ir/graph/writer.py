@@ -12,7 +12,7 @@ from xdsl.ir import Operation, SSAValue
 from tessera.errors import TypeMismatchError, shown
 from tessera.ir.graph.points import CastOp, FullOp, IotaOp, MapOp, SizeOp
 from tessera.ir.graph.structure import CallOp, GraphOp, ReturnOp
-from tessera.ir.graph.sums import ContractOp, ReduceOp
+from tessera.ir.graph.sums import ContractOp, ReduceOp, product_dtype
 from tessera.ir.graph.types import ONE, ZERO, ArrayType, array_type, dims_of, ordered, product
 from tessera.ir.graph.views import BroadcastOp, ConcatOp, PlaceOp, ReshapeOp, SliceOp, StopOp, TransposeOp
 from tessera.numerics import dtypes
@@ -275,7 +275,7 @@ class GraphWriter:
         """Return the product of matrices, or of batches of them."""
         if dims_of(left)[-1] == ZERO:
             dims = (*dims_of(left)[:-1], dims_of(right)[-1])
-            return self.broadcast_to(self.full(0, array_type(left).dtype), dims)
+            return self.broadcast_to(self.full(0, product_dtype(left)), dims)
         return self._add(ContractOp(left, right))
 
     def call(self, callee: str, inputs: Sequence[SSAValue], outputs: Sequence[ArrayType]) -> Sequence[SSAValue]:
