@@ -11,14 +11,20 @@ from tessera.numerics.dtypes import DType
 from tessera.numerics.tolerances import EXACT
 from tests.conformance.harness import Case, Output, Updated, check, conformance, dtype
 
-DTYPES = ("bool", "u8", "i16", "i32", "u32", "i64", "fp8_e4m3", "bf16", "f16", "f32", "f64")
+INTEGERS = tuple(f"{kind}{bits}" for bits in (8, 16, 32, 64) for kind in "iu")
+DTYPES = ("bool", *INTEGERS, "fp8_e4m3", "bf16", "f16", "f32", "f64")
 
 
 def _values(rng: np.random.Generator, shape: tuple[int, ...], of: DType) -> np.ndarray:
-    """Return numbers with many equal ones, both infinities and NaNs of both signs."""
+    """Return numbers with many equal ones, both infinities and NaNs of both signs, and integers of all bits."""
     if of.kind == "bool":
         return rng.integers(0, 2, shape, bool)
     low = 0 if of.kind == "uint" else -9
+    if not of.is_float:
+        kind, small = of.numpy(), rng.integers(low, 10, shape)
+        ends = np.iinfo(kind)
+        large = rng.integers(ends.min, ends.max, shape, kind, endpoint=True)
+        return np.where(rng.random(shape) < 0.4, large, small.astype(kind))
     values = rng.integers(low, 10, shape).astype(np.float64)
     if of.is_float and of.bits > 8:  # results of 8 bits are poisoned by NaNs
         values = np.where(rng.random(shape) < 0.05, rng.choice([np.nan, -np.nan], shape), values)

@@ -35,10 +35,13 @@ def turned(keys: Any) -> Any:
 
 
 @function
-def with_places(keys: Any, places: Any, word: Any, low: Any, unsigned: Any) -> Any:
-    """Return words with keys in their upper bits and places in the `low` lower ones, in the order of such pairs."""
-    signed = tile.bitcast(keys ^ (1 << 31), dtypes.i32) if unsigned else keys
-    return (tile.cast(signed, word) << low) | tile.cast(places, word)
+def with_places(keys: Any, places: Any, word: Any, low: Any, signed: Any, sign: Any) -> Any:
+    """Return words with keys in their upper bits and places in the `low` lower ones, in the order of such pairs.
+
+    Unsigned keys that fill the upper bits become `signed`, whose highest bit is `sign`: words have a sign.
+    """
+    upper = keys if signed is None else tile.bitcast(keys ^ (1 << sign), signed)
+    return (tile.cast(upper, word) << low) | tile.cast(places, word)
 
 
 @function

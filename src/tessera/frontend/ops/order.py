@@ -57,7 +57,9 @@ def _argsort(b: Builder, x: Any, axis: Any, descending: Any) -> Any:
     if bits > 32:
         return _in_order(b, [keys, places], where)[1]
     word, low = (dtypes.i32, 16) if bits <= 16 and source.shape[where] <= 1 << 16 else (dtypes.i64, 32)
-    both = inline(b, order.with_places.function, [keys, places, word, low, keys.dtype.name == "u32"], {})
+    fills = keys.dtype.kind == "uint" and bits + low == word.bits
+    signed = dtypes.BY_NAME[f"i{bits}"] if fills else None
+    both = inline(b, order.with_places.function, [keys, places, word, low, signed, bits - 1], {})
     return inline(b, order.places_of.function, [*_in_order(b, [both], where), low], {})
 
 
