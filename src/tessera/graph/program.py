@@ -127,11 +127,11 @@ class Program:
             inputs = tuple(self._numbers[value] for value in op.inputs)
             self.kernels[op] = Kernel(name, kernel, shape, inputs, tuple(made))
 
-    def run(self, given: Sequence[Any], sizes: Sizes, key: Any) -> list[Any]:
+    def run(self, given: list[Any], sizes: Sizes, key: Any) -> list[Any]:
         """Run the graph.
 
         Args:
-            given: its arguments.
+            given: its arguments; the list is emptied, so that each dies when nothing needs it any more.
             sizes: the sizes of its symbols.
             key: what tells calls apart that need other code: shapes, strides, dtypes, alignment.
 
@@ -141,6 +141,7 @@ class Program:
         bound = self._bound.get(key)
         values: Values = [None] * len(self._numbers)
         values[: len(given)] = given
+        given.clear()
         if bound is None:
             bound = self._bound[key] = self._bind(values, sizes)
         else:
@@ -178,7 +179,7 @@ class Program:
             for value in (*op.operands, *op.results):
                 last[self._numbers[value]] = place
         found: dict[int, list[int]] = {}
-        kept = {*self._results, *range(len(self._graph.body.block.args))}
+        kept = {*self._results, 0}  # results are made beside the first
         for number, place in last.items():
             if number not in kept:
                 found.setdefault(place, []).append(number)

@@ -124,6 +124,15 @@ def test_a_new_size_needs_no_tracing():
     assert count == 4
 
 
+def test_numbers_keep_all_their_bits():
+    x = np.ones(2)
+    for number in (0.1, 1 / 3, -0.0, 5e-324, 1e300, np.inf, -np.inf, np.nan):
+        assert ts.jit(lambda x, n=number: x * n)(x).tobytes() == (x * number).tobytes()
+    signs = ts.jit(lambda x: (np.copysign(x, 0.0), np.copysign(x, -0.0)))(x)
+    assert np.array_equal(signs, [[1, 1], [-1, -1]])
+    assert ts.jit(lambda x: x + (2**53 + 1))(np.zeros(1, np.int64))[0] == 2**53 + 1
+
+
 def test_a_size_may_decide():
     traced = ts.jit(lambda x: x * 2 if x.shape[0] > 8 else x + 1)
     for size in (5, 9, 7, 12, 8):
@@ -186,9 +195,12 @@ def test_trees_numbers_and_arrays_of_the_program():
 
 def test_results_are_new_arrays():
     x = RNG.standard_normal(8)
-    y = ts.jit(lambda x: x + 0)(x)
+    y, twin, same, turned = ts.jit(lambda x: (x + 0, x + 0, x * 1, (x + 0).T))(x)
     y[:] = 0
     assert np.all(x != 0)
+    assert np.array_equal(twin, x)
+    assert np.array_equal(same, x)
+    assert np.array_equal(turned, x)
 
 
 def test_threads_share_a_traced_function():

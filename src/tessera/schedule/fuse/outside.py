@@ -7,10 +7,10 @@ from typing import Any
 from xdsl.ir import Operation, SSAValue
 
 from tessera.ir.graph.points import CastOp, MapOp
-from tessera.ir.graph.structure import CallOp, GraphOp
+from tessera.ir.graph.structure import CallOp, GraphOp, ReturnOp
 from tessera.ir.graph.sums import PartsOp, ReduceOp
 from tessera.ir.graph.types import ONE, array_type, dims_of
-from tessera.ir.graph.views import StopOp, TransposeOp
+from tessera.ir.graph.views import ReshapeOp, SliceOp, StopOp, TransposeOp
 from tessera.schedule.fuse.places import LOOSE, PLACED, is_view, root_of
 
 _FLOATS = ("f64", "f32", "bf16", "f16")
@@ -38,23 +38,29 @@ def prepare(graph: GraphOp) -> None:
 
 
 def _share(graph: GraphOp) -> None:
-    """Let ops that give the same be one; calls may do more than give."""
+    """Let ops that give the same be one; calls may do more than give, and results each have memory of their own."""
     known: dict[Any, Operation] = {}
     for op in list(graph.body.block.ops):
-        if isinstance(op, CallOp) or not op.results:
+        if isinstance(op, CallOp) or not op.results or _is_returned(op):
             continue
-        key = (
-            op.name,
-            tuple(op.operands),
-            tuple(sorted(op.properties.items(), key=lambda item: item[0])),
-            tuple(op.result_types),
-        )
+        properties = sorted((name, str(value)) for name, value in op.properties.items())  # 0 and -0 differ
+        key = op.name, tuple(op.operands), tuple(properties), tuple(op.result_types)
         first = known.setdefault(key, op)
         if first is not op:
             for mine, theirs in zip(op.results, first.results, strict=True):
                 mine.replace_all_uses_with(theirs)
             op.detach()
             op.erase()
+
+
+def _is_returned(op: Operation) -> bool:
+    """Return whether an op gives a result of the graph, or what one is a view of."""
+    users = [use.operation for result in op.results for use in result.uses]
+    return any(isinstance(user, ReturnOp) or (_only_views(user) and _is_returned(user)) for user in users)
+
+
+def _only_views(op: Operation) -> bool:
+    return is_view(op) or isinstance(op, ReshapeOp | SliceOp)
 
 
 def library_reduces(op: ReduceOp) -> bool:
