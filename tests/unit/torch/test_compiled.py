@@ -177,6 +177,18 @@ def test_ops_of_the_library(dtype):
     assert not compiled.reports[-1].left
 
 
+def test_the_end_of_a_graph_is_its_last_op():
+    def function(x):
+        y = (x.exp() + 1).cumprod(0)
+        return torch.flip(y, (1,)).clamp(-1, 1).sum(1)
+
+    x = torch.randn(6, 7, requires_grad=True)
+    function(x).sum().backward()
+    wanted, x.grad = x.grad, None
+    run(function, x).sum().backward()
+    torch.testing.assert_close(x.grad, wanted)
+
+
 def test_what_has_no_row_may_be_refused():
     with pytest.raises(Exception, match=r"no row for aten\.cumprod"):
         run(lambda x: torch.cumprod(x, 0), torch.randn(5), options={"fallback": "error"})

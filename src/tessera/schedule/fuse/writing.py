@@ -30,6 +30,8 @@ class GroupWriter:
     def __init__(self, graph: GraphOp, groups: Sequence[Group], absorbed: Container[Operation]) -> None:
         self._graph = graph
         self._old = graph.body.block
+        assert self._old.last_op is not None, "a graph ends with its return"
+        self._end = self._old.last_op
         self._home = {op: group for group in groups for op in group.places}
         self._absorbed = absorbed
         self._new = Block(arg_types=self._old.arg_types)
@@ -39,11 +41,12 @@ class GroupWriter:
     def write(self) -> None:
         """Replace the graph's ops."""
         waiting = list(self._units())
-        self._needed = {value for unit in waiting for value in self._reads(unit)}
+        self._needed = {value for unit in (*waiting, self._end) for value in self._reads(unit)}
         while waiting:
             late = [unit for unit in waiting if not self._written(unit)]
             assert len(late) < len(waiting), "groups form no cycle"
             waiting = late
+        _copy(self._end, self._ready, self._new)
         self._graph.body.detach_block(self._old)
         self._graph.body.add_block(self._new)
         for op in reversed(list(self._old.ops)):
@@ -55,6 +58,8 @@ class GroupWriter:
         seen = set[Group]()
         for op in self._old.ops:
             group = self._home.get(op)
+            if op is self._end:
+                return
             if group is None and op not in self._absorbed:
                 if not (isinstance(op, LOOSE) or is_view(op)) or self._is_read(op):
                     yield op
