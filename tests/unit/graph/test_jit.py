@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.schedule.fuse.groups import MOST_OPS
 
 RNG = np.random.default_rng(5)
 
@@ -226,6 +227,24 @@ def test_interpreted(monkeypatch):
     monkeypatch.setenv("TESSERA_INTERPRET", "1")
     x, w, b = RNG.standard_normal((3, 8)), RNG.standard_normal(8), RNG.standard_normal(8)
     close(ts.jit(layer_norm)(x, w, b), layer_norm(x, w, b), np.float64)
+
+
+@pytest.mark.parametrize("rest", [-2, 0, 2])
+def test_sums_behind_a_group_that_is_full(rest):
+    chain = 20
+    count, last = divmod(MOST_OPS - 2 + rest, chain)
+
+    def function(x):
+        start, ends = np.cos(np.sin(x)), []
+        for length in (*[chain] * count, last):
+            value = start
+            for _ in range(length // 2):
+                value = np.tanh(value + 0.1 * (len(ends) + 1))
+            ends.append(value)
+        return tuple(np.sum(value, axis=0) for value in ends)
+
+    x = RNG.standard_normal((70, 5))
+    close(ts.jit(function)(x), function(x), np.float64)
 
 
 def test_one_kernel_where_one_suffices():

@@ -90,6 +90,8 @@ class GroupWriter:
 
     def _write_group(self, group: Group, inputs: list[SSAValue]) -> None:
         outputs = [op.results[0] for op in group.places if op.results[0] in self._needed]
+        if not outputs:  # all who need it compute it again
+            return
         made = GroupOp([self._ready[value] for value in inputs], [value.type for value in outputs])
         made.location = next(iter(group.places)).location
         made.attributes[AXES] = ArrayAttr([text(str(dim)) for dim in group.axes])
