@@ -21,8 +21,6 @@ from tessera.ir.graph.views import (
     SliceOp,
     StopOp,
     TransposeOp,
-    starts_of,
-    steps_of,
 )
 from tessera.ir.graph.writer import GraphWriter
 from tessera.ir.locations import location_of
@@ -77,14 +75,7 @@ def is_smooth(value: SSAValue) -> bool:
 
 
 def _partials(op: MapOp, w: GraphWriter) -> list[Callable[[], Any] | None]:
-    """Return for each operand how its derivative is written; None where it is 0."""
-    if op.fn.data == "select":
-        condition = op.args[0]
-        return [
-            None,
-            lambda: w.apply("select", condition, 1.0, 0.0, dtype=array_type(op.result).dtype),
-            lambda: w.apply("select", condition, 0.0, 1.0, dtype=array_type(op.result).dtype),
-        ]
+    """Return for each operand of a function, other than `select`, how its derivative is written; None where it is 0."""
     if not is_smooth(op.result):
         return [None] * len(op.args)
     found = PARTIALS.get(op.fn.data)
@@ -147,6 +138,15 @@ def _(op: CastOp, w: GraphWriter, tangents: Sequence[SSAValue | None]) -> SSAVal
     return w.cast(tangents[0], array_type(op.result).dtype)
 
 
+@push_forward.register(BroadcastOp)
+@push_forward.register(ReshapeOp)
+@push_forward.register(TransposeOp)
+@push_forward.register(SliceOp)
+@push_forward.register(PlaceOp)
+def _(op: Operation, w: GraphWriter, tangents: Sequence[SSAValue | None]) -> SSAValue | None:
+    return None if tangents[0] is None else w.again(op, [tangents[0]])
+
+
 @pull_back.register
 def _(op: BroadcastOp, w: GraphWriter, cotangent: SSAValue) -> Cotangents:
     source, dims = dims_of(op.source), dims_of(op.result)
@@ -155,19 +155,9 @@ def _(op: BroadcastOp, w: GraphWriter, cotangent: SSAValue) -> Cotangents:
     return [w.reshape(w.reduce("sum", cotangent, sorted(grown)), source)]
 
 
-@push_forward.register
-def _(op: BroadcastOp, w: GraphWriter, tangents: Sequence[SSAValue | None]) -> SSAValue | None:
-    return None if tangents[0] is None else w.again(op, [tangents[0]])
-
-
 @pull_back.register
 def _(op: ReshapeOp, w: GraphWriter, cotangent: SSAValue) -> Cotangents:
     return [w.reshape(cotangent, dims_of(op.source))]
-
-
-@push_forward.register
-def _(op: ReshapeOp, w: GraphWriter, tangents: Sequence[SSAValue | None]) -> SSAValue | None:
-    return None if tangents[0] is None else w.again(op, [tangents[0]])
 
 
 @pull_back.register
@@ -176,19 +166,9 @@ def _(op: TransposeOp, w: GraphWriter, cotangent: SSAValue) -> Cotangents:
     return [w.transpose(cotangent, sorted(range(len(perm)), key=perm.__getitem__))]
 
 
-@push_forward.register
-def _(op: TransposeOp, w: GraphWriter, tangents: Sequence[SSAValue | None]) -> SSAValue | None:
-    return None if tangents[0] is None else w.again(op, [tangents[0]])
-
-
 @pull_back.register
 def _(op: SliceOp, w: GraphWriter, cotangent: SSAValue) -> Cotangents:
-    return [w.place(cotangent, dims_of(op.source), starts_of(op), steps_of(op))]
-
-
-@push_forward.register
-def _(op: SliceOp, w: GraphWriter, tangents: Sequence[SSAValue | None]) -> SSAValue | None:
-    return None if tangents[0] is None else w.again(op, [tangents[0]])
+    return [w.place(cotangent, dims_of(op.source), op.first, op.apart)]
 
 
 def _spread(w: GraphWriter, op: ReduceOp, value: SSAValue) -> SSAValue:
@@ -205,12 +185,7 @@ def _extreme_shares(op: ReduceOp, w: GraphWriter) -> SSAValue:
 
 @pull_back.register
 def _(op: PlaceOp, w: GraphWriter, cotangent: SSAValue) -> Cotangents:
-    return [w.slice(cotangent, starts_of(op), steps_of(op), dims_of(op.source))]
-
-
-@push_forward.register
-def _(op: PlaceOp, w: GraphWriter, tangents: Sequence[SSAValue | None]) -> SSAValue | None:
-    return None if tangents[0] is None else w.again(op, [tangents[0]])
+    return [w.slice(cotangent, op.first, op.apart, dims_of(op.source))]
 
 
 @pull_back.register

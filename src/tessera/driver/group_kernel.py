@@ -7,11 +7,9 @@ from typing import Any
 
 from tessera.driver.binding import canonical_strides
 from tessera.driver.kernel import Kernel
-from tessera.driver.launch import InterpreterPlan, Launch, launcher_for
+from tessera.driver.launch import InterpreterPlan, Launch
 from tessera.driver.settings import settings
-from tessera.driver.variants import Variant
 from tessera.frontend.signature import Signature
-from tessera.frontend.specialize import Specialization
 from tessera.runtime.device import Device
 from tessera.runtime.views import ArrayView
 
@@ -26,28 +24,13 @@ class GroupKernel(Kernel[..., Any]):
     def __init__(self, signature: Signature) -> None:
         self._begin(signature)
 
-    def specialized(self, pointers: Sequence[int], views: Sequence[ArrayView]) -> Specialization:
-        """Return what it is compiled for where it runs on arrays."""
+    def loaded(self, pointers: Sequence[int], views: Sequence[ArrayView], device: Device) -> Launch:
+        """Return how it is launched on arrays, by the interpreter too."""
+        if not settings().interpret:
+            return super().loaded(pointers, views, device)
         strides = [canonical_strides(view) for view in views]
-        return self._specialization([None] * len(self.signature.params), pointers, views, strides)
-
-    def bound(
-        self, pointers: Sequence[int], views: Sequence[ArrayView], device: Device
-    ) -> tuple[Launch, Variant | None]:
-        """Return how it is launched on arrays, and its code; the interpreter has none.
-
-        Args:
-            pointers: addresses, of which what they are multiples of counts, and which are the same.
-            views: the arrays.
-            device: where it runs.
-        """
-        spec = self.specialized(pointers, views)
-        if settings().interpret:
-            return InterpreterPlan(self.signature, spec, (), views).launch, None
-        variant = self.variant_for(spec, views, device)
-        shapes: list[Any] = [(view.shape, canonical_strides(view)) for view in views]
-        shapes += [None] * (len(self.signature.params) - len(views))
-        return launcher_for(variant, device).prepare(shapes).launch, variant
+        spec = self._specialization([None] * len(self.signature.params), pointers, views, strides)
+        return InterpreterPlan(self.signature, spec, (), views).launch
 
     def __reduce__(self) -> str:
         raise TypeError("the kernel of a graph's group has no name of its own")

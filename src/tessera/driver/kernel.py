@@ -191,7 +191,7 @@ class Kernel(Calls[P, R]):
         return self.variants.find(spec, sizes, destination_of(device))
 
     def loaded(self, pointers: Sequence[int], views: Sequence[ArrayView], device: Device) -> Launch:
-        """Return how a kernel that takes nothing but arrays is launched on a device.
+        """Return how a kernel that takes arrays, and after them numbers at most, is launched on a device.
 
         Args:
             pointers: addresses, of which what they are multiples of counts.
@@ -199,9 +199,11 @@ class Kernel(Calls[P, R]):
             device: where it runs.
         """
         strides = [canonical_strides(view) for view in views]
-        spec = self._specialization([None] * len(views), pointers, views, strides)
+        numbers: list[Any] = [None] * (len(self.signature.params) - len(views))
+        spec = self._specialization([None] * len(self.signature.params), pointers, views, strides)
         launcher = launcher_for(self.variant_for(spec, views, device), device)
-        return launcher.prepare([(view.shape, steps) for view, steps in zip(views, strides, strict=True)]).launch
+        shapes = [(view.shape, steps) for view, steps in zip(views, strides, strict=True)]
+        return launcher.prepare([*shapes, *numbers]).launch
 
     def _interpreted(
         self, args: Sequence[Any], spec: Specialization, views: list[ArrayView], device: Device

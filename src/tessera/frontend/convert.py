@@ -32,8 +32,8 @@ from tessera.ir.tile.shared import SharedLoadOp
 from tessera.ir.tile.types import describe, element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, index
 from tessera.numerics import dtypes
-from tessera.numerics.dtypes import DType, Policy, as_policy, promote
-from tessera.numerics.functions import FUNCTIONS
+from tessera.numerics.dtypes import DType, Policy, as_policy, promote, promote_numbers
+from tessera.numerics.functions import domain_dtype
 
 
 def constant(b: Builder, value: bool | int | float, element: Attribute) -> SSAValue:
@@ -238,11 +238,7 @@ def common_element(values: Sequence[Any]) -> Attribute:
     weak = [v for v in values if not isinstance(v, Value)]
     if not strong:
         return max((default_element(v) for v in weak), key=_weak_rank)
-    dtype = reduce(promote, (v.dtype for v in strong))
-    if any(isinstance(v, float) for v in weak) and not dtype.is_float:
-        return element_type(dtypes.f32)
-    if dtype.kind == "bool" and any(isinstance(v, int) and not isinstance(v, bool) for v in weak):
-        return element_type(dtypes.i32)
+    dtype = promote_numbers(reduce(promote, (v.dtype for v in strong)), weak)
     if dtype == dtypes.i64 and all(isinstance(v, Scalar) for v in strong):
         if any(isinstance(v.type, IndexType) for v in strong):
             return index
@@ -289,18 +285,9 @@ def boolean(b: Builder, value: Any, what: str) -> SSAValue:
 
 def _in_domain(fn: str, element: Attribute, what: str) -> Attribute:
     """Return the element type that `fn` computes in for operands of `element`."""
-    dtype, domain = dtype_of(element), FUNCTIONS[fn].domain
-    if domain == "float" and not dtype.is_float:
-        return element_type(dtypes.f32)
-    if domain in ("number", "int") and dtype.kind == "bool":
-        return element_type(dtypes.i32)
-    if domain in ("int", "int_or_bool") and dtype.is_float:
-        raise TypeMismatchError(
-            f"{what} is not defined for {dtype}",
-            code="dtype-mismatch",
-            help="cast to an integer or bool type first",
-        )
-    return element
+    dtype = dtype_of(element)
+    found = domain_dtype(fn, dtype, what)
+    return element if found == dtype else element_type(found)
 
 
 def to_tile(b: Builder, value: Any, what: str) -> Tile:

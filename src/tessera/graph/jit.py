@@ -110,7 +110,8 @@ class Jit(Generic[P, R]):
         if "torch" in sys.modules:
             for array in given:
                 _check_no_gradient(array)
-        statics = tuple(exact(leaf) for at, leaf in enumerate(leaves) if at not in places)
+        apart = {*places}
+        statics = tuple(exact(leaf) for at, leaf in enumerate(leaves) if at not in apart)
         read = [arrays.reader(array, "argument").read(array) for array in given]
         key = outline, statics, tuple((traits, pointer & 15) for pointer, traits, _ in read)
         found = self._known.get(key)
@@ -157,8 +158,9 @@ class Jit(Generic[P, R]):
         hints = {str(dim): size for size, dim in names.items()}
         name = re.sub(r"\W+", "_", self._name).strip("_") or "graph"
         trace = Trace(name, [ArrayType.of(d, view.dtype) for d, view in zip(dims, views, strict=True)], hints)
-        arguments = iter([Array(trace, argument) for argument in list(trace.writer.arguments)])
-        filled = [next(arguments) if at in places else leaf for at, leaf in enumerate(leaves)]
+        filled = list(leaves)
+        for at, argument in zip(places, list(trace.writer.arguments), strict=True):
+            filled[at] = Array(trace, argument)
         args, kwargs = unflatten(outline, iter(filled))
         function: Callable[..., Any] = self._function
         returned = function(*args, **kwargs)

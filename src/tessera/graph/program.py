@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from functools import partial
+from math import prod
 from operator import methodcaller
 from typing import Any, cast
 
@@ -22,10 +22,10 @@ from tessera.frontend.group.source import signature_of
 from tessera.ir.graph.structure import CallOp, GraphOp, GroupOp, ReturnOp
 from tessera.ir.graph.sums import ContractOp, ReduceOp
 from tessera.ir.graph.types import ONE, array_type, dims_of
-from tessera.ir.graph.views import BroadcastOp, ConcatOp, PlaceOp, ReshapeOp, SliceOp, TransposeOp, starts_of, steps_of
+from tessera.ir.graph.views import BroadcastOp, ConcatOp, PlaceOp, ReshapeOp, SliceOp, TransposeOp
 from tessera.numerics.dtypes import DType
 from tessera.ops import arrays
-from tessera.runtime.views import ArrayView
+from tessera.runtime.views import ArrayView, row_major
 from tessera.schedule.fuse.groups import GroupPass
 from tessera.schedule.fuse.places import NONE
 from tessera.target.dims import Dim, solved
@@ -59,19 +59,6 @@ class Kernel:
     outputs: tuple[tuple[int, tuple[Dim, ...], DType], ...]
 
 
-@dataclass(slots=True, eq=False)
-class Bound:
-    """A program for arrays of certain sizes.
-
-    Args:
-        steps: what is run, in order.
-        artifacts: the code of each kernel, by its name.
-    """
-
-    steps: list[Step] = field(default_factory=list[Step])
-    artifacts: dict[str, Any] = field(default_factory=dict[str, Any])
-
-
 class Program:
     """A graph that can be run.
 
@@ -90,7 +77,7 @@ class Program:
         self._hints = hints
         self._numbers: dict[SSAValue, int] = {}
         self._lies: dict[SSAValue, bool] = {}
-        self._bound: dict[Any, Bound] = {}
+        self._bound: dict[Any, list[Step]] = {}
         block = self._graph.body.block
         for arg, lies in zip(block.args, contiguous, strict=True):
             self._number(arg, lies)
@@ -145,7 +132,7 @@ class Program:
         if bound is None:
             bound = self._bound[key] = self._bind(values, sizes)
         else:
-            for step in bound.steps:
+            for step in bound:
                 step(values)
         return [values[number] for number in self._results]
 
@@ -155,22 +142,22 @@ class Program:
         pairs = zip(dims, given, strict=True)
         return solved(pair for each, array in pairs for pair in zip(each, array.shape, strict=True))
 
-    def _bind(self, values: Values, sizes: Sizes) -> Bound:
-        """Run the graph once, step by step, and return how it is run for such arrays."""
-        bound = Bound()
+    def _bind(self, values: Values, sizes: Sizes) -> list[Step]:
+        """Run the graph once, step by step, and return the steps, which are right for such arrays."""
+        steps: list[Step] = []
         last = self._last_uses()
         for place, op in enumerate(self._graph.body.block.ops):
             if isinstance(op, ReturnOp):
                 break
-            step = self._step(op, values, sizes, bound)
+            step = self._step(op, values, sizes)
             step(values)
-            bound.steps.append(step)
+            steps.append(step)
             gone = last.get(place, [])
             if gone:
                 drop = partial(_drop, gone)
                 drop(values)
-                bound.steps.append(drop)
-        return bound
+                steps.append(drop)
+        return steps
 
     def _last_uses(self) -> dict[int, list[int]]:
         """Return the numbers of values that nothing needs after an op, by its place."""
@@ -185,16 +172,16 @@ class Program:
                 found.setdefault(place, []).append(number)
         return found
 
-    def _step(self, op: Operation, values: Values, sizes: Sizes, bound: Bound) -> Step:
+    def _step(self, op: Operation, values: Values, sizes: Sizes) -> Step:
         if isinstance(op, GroupOp):
-            return self._launch(self.kernels[op], values, sizes, bound)
+            return self._launch(self.kernels[op], values, sizes)
         goals = [self._numbers[value] for value in op.results]
         operands = [self._numbers[value] for value in op.operands]
         if isinstance(op, CallOp):
             return partial(_call, self._calls[op.callee.data](sizes), operands, goals)
         return partial(_apply, _function_of(op, sizes), operands, goals[0])
 
-    def _launch(self, kernel: Kernel, values: Values, sizes: Sizes, bound: Bound) -> Step:
+    def _launch(self, kernel: Kernel, values: Values, sizes: Sizes) -> Step:
         """Return how a group's kernel is launched on arrays such as these."""
         like = next(value for value in values if value is not None)
         shapes = [tuple(_value_of(dim, sizes) for dim in dims) for _, dims, _ in kernel.outputs]
@@ -202,7 +189,7 @@ class Program:
         found = [arrays.view(values[number], "argument") for number in kernel.inputs]
         device = found[0].device if found else arrays.view(like, "argument").device
         made = [
-            ArrayView(shape, _row_major(shape), dtype, device, readonly=False)
+            ArrayView(shape, row_major(shape), dtype, device, readonly=False)
             for shape, (_, _, dtype) in zip(shapes, kernel.outputs, strict=True)
         ]
         if any(0 in view.shape for view in made):
@@ -214,8 +201,7 @@ class Program:
             whole = (made if access.is_result else found)[access.number]
             views.append(_seen(access, kernel.shape, whole))
             pointers.append(_BASE * (2 + access.number) if access.is_result else starts[access.number])
-        launch, variant = kernel.kernel.bound(pointers, views, device)
-        bound.artifacts[kernel.name] = None if variant is None else variant.artifact
+        launch = kernel.kernel.loaded(pointers, views, device)
         scalars = [_value_of(dim, sizes) for dim in kernel.shape.sizes]
         sources = tuple((access.is_result, access.number) for access in kernel.shape.accesses)
         return _Launched(kernel, launch, makers, scalars, stream_source([like], device), sources, _start_of(like))
@@ -310,20 +296,13 @@ def _value_of(dim: Dim, sizes: Sizes) -> int:
     return value
 
 
-def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    strides = [1] * len(shape)
-    for axis in reversed(range(len(shape) - 1)):
-        strides[axis] = strides[axis + 1] * max(shape[axis + 1], 1)
-    return tuple(strides)
-
-
 def _seen(access: Access, shape: Shape, view: ArrayView) -> ArrayView:
     """Return an array as a kernel's parameter: along the kernel's axes, of which some are several dimensions."""
     sizes: list[int] = []
     strides: list[int] = []
     for axis in shape.along(access):
         dims = [d for d, at in enumerate(access.place) if at != NONE and at in shape.axes[axis].parts]
-        sizes.append(int(np.prod([view.shape[d] for d in dims])))
+        sizes.append(prod(view.shape[d] for d in dims))
         strides.append(view.strides[dims[-1]])
     if not sizes:
         sizes, strides = [1], [1]
@@ -356,8 +335,8 @@ def _function_of(op: Operation, sizes: Sizes) -> Call:
 
 def _slices(op: SliceOp | PlaceOp, dims: Sequence[Dim], sizes: Sizes) -> tuple[slice, ...]:
     """Return the part that a slice is: in each dimension as many elements as some sizes say."""
-    starts, counts = ([_value_of(dim, sizes) for dim in each] for each in (starts_of(op), dims))
-    bounds = zip(starts, steps_of(op), counts, strict=True)
+    starts, counts = ([_value_of(dim, sizes) for dim in each] for each in (op.first, dims))
+    bounds = zip(starts, op.apart, counts, strict=True)
     return tuple(slice(at, at + max((count - 1) * step + 1, 0) if count else at, step) for at, step, count in bounds)
 
 

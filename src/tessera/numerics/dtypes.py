@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import cache
 from typing import Any, Literal
@@ -194,6 +194,19 @@ def promote(a: DType, b: DType) -> DType:
     if signed.bits > unsigned.bits:
         return signed
     return BY_NAME[f"i{min(unsigned.bits * 2, 64)}"]
+
+
+def promote_numbers(dtype: DType, numbers: Collection[object]) -> DType:
+    """Return the type of operands of a dtype and Python numbers, which adapt to it where it has their kind."""
+    if any(isinstance(number, float) for number in numbers) and not dtype.is_float:
+        return f32
+    whole = any(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
+    return i32 if whole and dtype.kind == "bool" else dtype
+
+
+def computed_in(dtype: DType) -> DType:
+    """Return the dtype that numbers of a dtype are computed in where they are not rounded in between."""
+    return f32 if dtype.is_float and dtype.bits < 32 else dtype
 
 
 def _promote_floats(a: DType, b: DType) -> DType:

@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Literal
 
 from tessera.data import dataclass
+from tessera.errors import TypeMismatchError
 from tessera.numerics.assembly import is_assembly
-from tessera.numerics.dtypes import DType
+from tessera.numerics.dtypes import DType, f32, i32
 
 Domain = Literal["float", "number", "int", "bool", "any", "int_or_bool"]
 
@@ -152,6 +153,31 @@ def identity_of(fn: str, dtype: DType) -> float:
     low = -(1 << dtype.bits - 1) if dtype.kind == "int" else 0
     high = (1 << dtype.bits - (dtype.kind == "int")) - 1
     return low if fn == "max" else high
+
+
+def domain_dtype(fn: str, dtype: DType, what: str) -> DType:
+    """Return the dtype that a function computes in for operands of a dtype.
+
+    Args:
+        fn: the function's name.
+        dtype: what its operands are promoted to.
+        what: its name in messages.
+
+    Raises:
+        TypeMismatchError: `dtype-mismatch` outside its domain.
+    """
+    domain = FUNCTIONS[fn].domain
+    if domain == "float" and not dtype.is_float:
+        return f32
+    if domain in ("number", "int") and dtype.kind == "bool":
+        return i32
+    if domain in ("int", "int_or_bool") and dtype.is_float:
+        raise TypeMismatchError(
+            f"{what} is not defined for {dtype}",
+            code="dtype-mismatch",
+            help="cast to an integer or bool type first",
+        )
+    return dtype
 
 
 def accepts(function: Function, kind: str) -> bool:

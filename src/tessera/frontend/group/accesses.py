@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import count, pairwise
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import prod
 from typing import Any
 
 from xdsl.ir import BlockArgument, Operation, SSAValue
@@ -12,8 +13,8 @@ from tessera.data import dataclass
 from tessera.ir.graph.points import FullOp, IotaOp, SizeOp
 from tessera.ir.graph.structure import GroupOp
 from tessera.ir.graph.sums import PartsOp, ReduceOp
-from tessera.ir.graph.types import ONE, dim_of, dims_of
-from tessera.schedule.fuse.places import NONE, Place, attribute_at, is_view, result_at, source_place
+from tessera.ir.graph.types import dim_of, dims_of
+from tessera.schedule.fuse.places import NONE, Place, attribute_at, is_view, own_place, result_at, source_place
 from tessera.schedule.fuse.writing import AXES, ROWS
 from tessera.target.dims import Dim
 
@@ -108,7 +109,8 @@ def shape_of(group: GroupOp, contiguous: Sequence[bool], hints: Mapping[str, int
             parts[-1].append(second)
         else:
             parts.append([second])
-    known = [_product(dims[part].value(hints) for part in each) for each in parts]
+    sizes = [dim.value(hints) for dim in dims]
+    known = [prod(FEW if (size := sizes[part]) is None else size for part in each) for each in parts]
     inner = [_inner(access, parts) for access in accesses if sum(at != NONE for at in access.place) > 1]
     blocks = _blocks(known, [each[0] in rows for each in parts], inner, [fixed.get(each[0], 0) for each in parts])
     axes = tuple(Axis(tuple(each), block) for each, block in zip(parts, blocks, strict=True))
@@ -129,13 +131,6 @@ def _inner(access: Access, parts: Sequence[Sequence[int]]) -> int | None:
     return next((number for number, each in enumerate(parts) if last in each), None)
 
 
-def _product(sizes: Iterable[int | None]) -> int:
-    total = 1
-    for size in sizes:
-        total *= FEW if size is None else size
-    return total
-
-
 def _blocks(sizes: Sequence[int], rows: Sequence[bool], inner: Sequence[int | None], fixed: Sequence[int]) -> list[int]:
     """Return how many elements along each axis a program takes: rows whole, else as many as are neighbours."""
     if any(rows):
@@ -143,7 +138,7 @@ def _blocks(sizes: Sequence[int], rows: Sequence[bool], inner: Sequence[int | No
     if any(fixed):
         return _around(sizes, fixed)
     blocks = [1] * len(sizes)
-    left = PROGRAM if _product(sizes) >= LARGE else FEW
+    left = PROGRAM if prod(sizes) >= LARGE else FEW
     others = {axis for axis in inner if axis is not None and axis != len(sizes) - 1}
     square = SQUARE if left == PROGRAM else SQUARE // 2
     for axis in [len(sizes) - 1, *sorted(others)[-1:]] if others else []:
@@ -226,10 +221,7 @@ def yielded_place(value: SSAValue) -> Place:
     """Return the place of what a group writes: an operand that is only copied goes along the axes in order."""
     op = value.owner
     at = result_at(op) if isinstance(op, Operation) else None
-    if at is not None:
-        return at
-    numbers = count()
-    return tuple(NONE if dim == ONE else next(numbers) for dim in dims_of(value))
+    return own_place(dims_of(value)) if at is None else at
 
 
 def operand_place(op: Operation, place: Place) -> Place:

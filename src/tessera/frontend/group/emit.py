@@ -26,7 +26,7 @@ from tessera.ir.tile.structure import DimOp, GridOp
 from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, index
 from tessera.numerics import dtypes
-from tessera.numerics.dtypes import DType
+from tessera.numerics.dtypes import DType, computed_in
 from tessera.numerics.functions import identity_of
 from tessera.schedule.fuse.places import NONE, Place, is_view, source_place
 
@@ -42,11 +42,6 @@ class Held:
 
     ssa: SSAValue
     axes: tuple[int, ...]
-
-
-def computed_in(dtype: DType) -> DType:
-    """Return the dtype that values of a dtype are computed in."""
-    return dtypes.f32 if dtype.is_float and dtype.bits < 32 else dtype
 
 
 class Emitter:

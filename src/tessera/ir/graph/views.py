@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
 from xdsl.ir import SSAValue
@@ -116,8 +117,45 @@ class TransposeOp(TesseraOp):
             raise VerifyException("a transpose permutes the sizes")
 
 
+class _Part(TesseraOp):
+    """What takes, or is, every `steps[i]`-th element from `starts[i]` on in each dimension of an array."""
+
+    if TYPE_CHECKING:  # at run time xDSL takes every annotation for a field of the op
+        source: Any
+        starts: Any
+        steps: Any
+        result: Any
+
+    def __init__(self, source: SSAValue, starts: Sequence[Dim], steps: Sequence[int], dims: Sequence[Dim]):
+        super().__init__(
+            operands=[source],
+            properties={"starts": texts(starts), "steps": ints(steps)},
+            result_types=[ArrayType.of(dims, array_type(source).dtype)],
+        )
+
+    @property
+    def first(self) -> tuple[Dim, ...]:
+        """Where the part starts in each dimension."""
+        return tuple(dim_of(start.data) for start in self.starts.data)
+
+    @property
+    def apart(self) -> tuple[int, ...]:
+        """How far its elements are apart in each dimension."""
+        return tuple(step.data for step in self.steps.data)
+
+    def verify_(self) -> None:
+        """Check that there is a start and a step for each dimension, and that the dtype stays."""
+        one, other = array_type(self.source), array_type(self.result)
+        if not len(self.first) == len(self.apart) == one.rank == other.rank:
+            raise VerifyException("a slice has a start and a step for each dimension, which all stay")
+        if any(dim.is_static and dim.scale < 0 for dim in self.first) or any(step < 1 for step in self.apart):
+            raise VerifyException("a slice starts inside and goes forwards")
+        if one.element != other.element:
+            raise VerifyException("a slice keeps the dtype")
+
+
 @op_definition
-class SliceOp(TesseraOp):
+class SliceOp(_Part):
     """Takes every `steps[i]`-th element from `starts[i]` on, as many as the result has, in each dimension."""
 
     name = "tessera_graph.slice"
@@ -129,20 +167,9 @@ class SliceOp(TesseraOp):
     custom_directives = (Ints,)
     assembly_format = "$source `from` $starts `by` custom<Ints>($steps) attr-dict `:` type($source) `->` type($result)"
 
-    def __init__(self, source: SSAValue, starts: Sequence[Dim], steps: Sequence[int], dims: Sequence[Dim]):
-        super().__init__(
-            operands=[source],
-            properties={"starts": texts(starts), "steps": ints(steps)},
-            result_types=[ArrayType.of(dims, array_type(source).dtype)],
-        )
-
-    def verify_(self) -> None:
-        """Check that there is a start and a step for each dimension."""
-        _verify_slice(self.starts, self.steps, array_type(self.source), array_type(self.result))
-
 
 @op_definition
-class PlaceOp(TesseraOp):
+class PlaceOp(_Part):
     """Zeros with the source's elements where `slice` would take them from: its adjoint, and padding."""
 
     name = "tessera_graph.place"
@@ -153,37 +180,6 @@ class PlaceOp(TesseraOp):
     traits = traits_def(*PURE)
     custom_directives = (Ints,)
     assembly_format = "$source `at` $starts `by` custom<Ints>($steps) attr-dict `:` type($source) `->` type($result)"
-
-    def __init__(self, source: SSAValue, starts: Sequence[Dim], steps: Sequence[int], dims: Sequence[Dim]):
-        super().__init__(
-            operands=[source],
-            properties={"starts": texts(starts), "steps": ints(steps)},
-            result_types=[ArrayType.of(dims, array_type(source).dtype)],
-        )
-
-    def verify_(self) -> None:
-        """Check that there is a start and a step for each dimension."""
-        _verify_slice(self.starts, self.steps, array_type(self.source), array_type(self.result))
-
-
-def starts_of(op: SliceOp | PlaceOp) -> tuple[Dim, ...]:
-    """Return where a slice starts in each dimension."""
-    return tuple(dim_of(start.data) for start in op.starts.data)
-
-
-def steps_of(op: SliceOp | PlaceOp) -> tuple[int, ...]:
-    """Return how far a slice's elements are apart in each dimension."""
-    return tuple(step.data for step in op.steps.data)
-
-
-def _verify_slice(starts: ArrayAttr[StringAttr], steps: ArrayAttr[IntAttr], one: ArrayType, other: ArrayType) -> None:
-    if not len(starts.data) == len(steps.data) == one.rank == other.rank:
-        raise VerifyException("a slice has a start and a step for each dimension, which all stay")
-    known = [dim_of(start.data) for start in starts.data]
-    if any(dim.is_static and dim.scale < 0 for dim in known) or any(step.data < 1 for step in steps.data):
-        raise VerifyException("a slice starts inside and goes forwards")
-    if one.element != other.element:
-        raise VerifyException("a slice keeps the dtype")
 
 
 @op_definition

@@ -16,8 +16,8 @@ from tessera.ir.graph.sums import ContractOp, ReduceOp, product_dtype
 from tessera.ir.graph.types import ONE, ZERO, ArrayType, array_type, dims_of, ordered, product
 from tessera.ir.graph.views import BroadcastOp, ConcatOp, PlaceOp, ReshapeOp, SliceOp, StopOp, TransposeOp
 from tessera.numerics import dtypes
-from tessera.numerics.dtypes import DType, promote
-from tessera.numerics.functions import FUNCTIONS, identity_of
+from tessera.numerics.dtypes import DType, promote, promote_numbers
+from tessera.numerics.functions import domain_dtype, identity_of
 from tessera.target.dims import Dim
 
 Operand = SSAValue | int | float | bool
@@ -109,7 +109,7 @@ class GraphWriter:
         """
         condition = [values[0]] if fn == "select" else []
         rest = values[len(condition) :]
-        wanted = self._domain(fn, dtype or self.common(rest))
+        wanted = domain_dtype(fn, dtype or self.common(rest), fn)
         args = [self.as_array(value, wanted) for value in rest]
         args = [self.as_array(value, dtypes.boolean) for value in condition] + args
         dims = self.broadcast_dims([dims_of(arg) for arg in args], fn)
@@ -119,28 +119,10 @@ class GraphWriter:
         """Return the dtype that operands are promoted to, as in a kernel."""
         strong = [array_type(value).dtype for value in values if isinstance(value, SSAValue)]
         weak = [value for value in values if not isinstance(value, SSAValue)]
-        floats = any(isinstance(value, float) for value in weak)
         if not strong:
+            floats = any(isinstance(value, float) for value in weak)
             return dtypes.f32 if floats else dtypes.i64 if not all(type(v) is bool for v in weak) else dtypes.boolean
-        found = reduce(promote, strong)
-        if floats and not found.is_float:
-            return dtypes.f32
-        whole = any(not isinstance(value, bool) for value in weak)
-        return dtypes.i32 if found.kind == "bool" and whole else found
-
-    def _domain(self, fn: str, dtype: DType) -> DType:
-        domain = FUNCTIONS[fn].domain
-        if domain == "float" and not dtype.is_float:
-            return dtypes.f32
-        if domain in ("number", "int") and dtype.kind == "bool":
-            return dtypes.i32
-        if domain in ("int", "int_or_bool") and dtype.is_float:
-            raise TypeMismatchError(
-                f"{fn} is not defined for {dtype}",
-                code="dtype-mismatch",
-                help="cast to an integer or bool dtype first",
-            )
-        return dtype
+        return promote_numbers(reduce(promote, strong), weak)
 
     def as_array(self, value: Operand, dtype: DType) -> SSAValue:
         """Return an operand as an array of a dtype."""

@@ -28,6 +28,7 @@ from tessera.schedule.fuse.places import (
     after,
     is_view,
     new_axes,
+    own_place,
     result_place,
     root_of,
 )
@@ -153,10 +154,7 @@ class Cutter:
             elif group is not chosen[0]:
                 self._merge(op, chosen, (group, place))
         if chosen is None or (chosen[1] != self._agreed(op, *chosen)):
-            dims = dims_of(op.results[0])
-            axes = [dim for dim in dims if dim != ONE]
-            numbers = iter(range(len(axes)))
-            chosen = Group(axes), tuple(NONE if dim == ONE else next(numbers) for dim in dims)
+            chosen = _alone(op.results[0])
         self._put(op, *chosen)
 
     def _agreed(self, op: Operation, group: Group, place: Place) -> Place | None:
@@ -170,10 +168,7 @@ class Cutter:
             return
         found = self._found(source)
         if found is None or not self._reduces(op, *found):
-            dims = dims_of(source)
-            axes = [dim for dim in dims if dim != ONE]
-            numbers = iter(range(len(axes)))
-            found = Group(axes), tuple(NONE if dim == ONE else next(numbers) for dim in dims)
+            found = _alone(source)
         group, place = found
         group.reduced = _reduced(op, place)
         self._put(op, group, place)
@@ -190,20 +185,18 @@ class Cutter:
                 self._put(op, group, place)
                 return
         group, place = self._apart(op)
-        chain = self._chain(op.source)
-        group.repeated |= chain
+        group.repeated |= self._chain(op.source)
         self._put(op, group, place)
 
     def _apart(self, op: PartsOp) -> tuple[Group, Place]:
         """Return a group of reductions by parts along the same axis, with the place of the operand in it."""
-        dims = dims_of(op.source)
-        axes = [dim for dim in dims if dim != ONE]
-        numbers = iter(range(len(axes)))
-        place = tuple(NONE if dim == ONE else next(numbers) for dim in dims)
+        fresh, place = _alone(op.source)
         along = place[op.axis.data]
-        group = self._by_parts.get((tuple(axes), along))
+        key = tuple(fresh.axes), along
+        group = self._by_parts.get(key)
         if group is None or not self._may_join(op, group):
-            group = self._by_parts[tuple(axes), along] = Group(axes, parts=(along, op.count.data))
+            fresh.parts = along, op.count.data
+            group = self._by_parts[key] = fresh
         return group, place
 
     def _chain(self, value: SSAValue) -> set[Operation]:
@@ -236,7 +229,8 @@ class Cutter:
         self._home[op] = group
 
     def _may_join(self, op: Operation, group: Group) -> bool:
-        if len(group.places) >= MOST_OPS or len({*group.inputs(), *map(root_of, op.operands)}) > MOST_INPUTS:
+        reads = {root for root in map(root_of, op.operands) if root.owner not in group.places}
+        if len(group.places) >= MOST_OPS or len({*group.inputs(), *reads}) > MOST_INPUTS:
             return False
         return not self._between([op], group)
 
@@ -288,6 +282,12 @@ class Cutter:
             for op in (owner,) if home is None else home.places:
                 work += [value.owner for value in op.operands]
         return False
+
+
+def _alone(value: SSAValue) -> tuple[Group, Place]:
+    """Return a new group whose axes are a value's dimensions, with its place there."""
+    dims = dims_of(value)
+    return Group([dim for dim in dims if dim != ONE]), own_place(dims)
 
 
 def _cost(op: Operation) -> int:

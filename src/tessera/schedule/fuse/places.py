@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 from xdsl.ir import Operation, SSAValue
@@ -11,6 +12,7 @@ from tessera.ir.graph.points import CastOp, FullOp, IotaOp, MapOp, SizeOp
 from tessera.ir.graph.sums import PartsOp, ReduceOp
 from tessera.ir.graph.types import ONE, dims_of
 from tessera.ir.graph.views import BroadcastOp, ReshapeOp, TransposeOp
+from tessera.target.dims import Dim
 
 Place = tuple[int, ...]
 """The axis of each dimension; `NONE` for a dimension of size 1."""
@@ -21,6 +23,12 @@ PLACED = (MapOp, CastOp, ReduceOp, PartsOp)
 """Ops that compute something, each once in a group."""
 LOOSE = (FullOp, SizeOp, IotaOp)
 """Ops without operands, which each reader has for itself."""
+
+
+def own_place(dims: Sequence[Dim]) -> Place:
+    """Return the place of a value whose dimensions, other than ones, are all axes of a group, in order."""
+    numbers = count()
+    return tuple(NONE if dim == ONE else next(numbers) for dim in dims)
 
 
 def after(op: Operation, at: Place) -> Place:

@@ -6,10 +6,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from tessera.torch.compiled.convert import Converter
+from typing import Any
 
 Row = Callable[..., Any]
 """Writes an op: takes the converter, then the op's own arguments, tensors as values of the graph. It gives a value, or
@@ -50,6 +47,3 @@ def names() -> tuple[str, ...]:
     """Return the names of all ops that have a row."""
     _load()
     return tuple(sorted(_rows))
-
-
-__all__ = ["Converter", "Row", "names", "row", "row_of"]

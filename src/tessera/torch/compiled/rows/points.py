@@ -37,6 +37,8 @@ def _cosh(f: F, x: Any) -> Any:
     return f("add", f("mul", f("mul", half, 0.5), half), f("div", 0.5, f("mul", half, half)))
 
 
+_KINDS = ("Tensor", "Scalar")
+
 FLOATS: dict[str, Formula] = {
     **{
         f"{name}.default": _plain(name)
@@ -54,8 +56,7 @@ FLOATS: dict[str, Formula] = {
 """Ops whose result is of floating point numbers, of integers too."""
 
 SAME: dict[str, Formula] = {
-    **{f"{name}.{kind}": _plain(name) for name in ("mul", "remainder") for kind in ("Tensor", "Scalar")},
-    **{f"{name}.{kind}": _plain("mod") for name in ("remainder",) for kind in ("Tensor", "Scalar")},
+    **{f"{name}.{kind}": _plain(fn) for name, fn in (("mul", "mul"), ("remainder", "mod")) for kind in _KINDS},
     **{f"{name}.default": _plain(name) for name in ("neg", "abs", "maximum", "minimum")},
     "relu.default": lambda f, x: f("maximum", x, 0),
     "sign.default": _sign,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from tessera.numerics import dtypes
+from tessera.numerics.dtypes import computed_in
 from tessera.torch.compiled.convert import Converter
 from tessera.torch.compiled.registry import row
 from tessera.torch.compiled.sizes import Unknown
@@ -19,8 +19,7 @@ def _axes(c: Converter, x: Any, dims: Any) -> list[int]:
 
 def _wide(c: Converter, x: Any) -> Any:
     """Return an operand in the dtype that it is added up in."""
-    dtype = c.result_dtype()
-    return c.w.cast(x, dtypes.f32 if dtype.is_float and dtype.bits < 32 else dtype)
+    return c.w.cast(x, computed_in(c.result_dtype()))
 
 
 @row("sum.dim_IntList", "sum.default")
@@ -72,8 +71,7 @@ def _var(c: Converter, x: Any, dims: Any = None, correction: Any = None, keepdim
 
 def _computed(c: Converter, x: Any) -> Any:
     """Return floating point numbers in the dtype that they are computed in."""
-    dtype = c.w_dtype(x)
-    return c.w.cast(x, dtypes.f32) if dtype.is_float and dtype.bits < 32 else x
+    return c.w.cast(x, computed_in(c.w_dtype(x)))
 
 
 @row("_softmax.default", "_log_softmax.default")
