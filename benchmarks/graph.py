@@ -1,11 +1,11 @@
 """Measures `torch.compile(backend="tessera")` beside eager PyTorch and Inductor: time, compile time, kernels.
 
-    python benchmarks/graph.py [--csv results.csv] [--turns 3] [--device cuda] [--only chain block]
+    python benchmarks/graph.py [--suite parts ops chains] [--csv results.csv] [--turns 3] [--device cuda] [--only block]
 
-Works are chains of operators and parts of models, forward and, where it says so, a step forwards and backwards. Times
-are of single calls in turns, on a GPU after a flush of L2 and without the host. The seconds are those of the first
-call, with compilation, caches being cold. Results are compared with float64 first: an error above twice eager's, and
-above a floor of the dtype, ends the run with status 1.
+Works are parts of models (`parts`), single operators (`ops`) and chains of them (`chains`), forward and, where it says
+so, forwards and backwards. Times are of single calls in turns, on a GPU after a flush of L2 and without the host. The
+seconds are those of the first call, with compilation, caches being cold. Results are compared with float64 first: an
+error above twice eager's, and above a floor of the dtype, ends the run with status 1.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import argparse
 import csv
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from foundation import in_turns, torch_or_none
 from gemm_timing import Timer
+from graph_ops import chains, single
 from rich.console import Console
 from rich.table import Table
 
@@ -28,7 +30,7 @@ CONTESTANTS = ("eager", "inductor", "tessera")
 FLOOR = {"float32": 1e-5, "bfloat16": 2e-2}
 
 
-def _chains(torch: Any) -> dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], bool]]:
+def _parts(torch: Any) -> dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], bool]]:
     """Return functions with the shapes of their operands, and whether they are differentiated."""
     functional = torch.nn.functional
     wide = (4096, 4096)
@@ -106,7 +108,7 @@ class Work:
         self.torch, self.function, self.backward, self.device = torch, function, backward, device
         torch.manual_seed(0)
         exact = [
-            torch.randn(shape, dtype=torch.float64) * (0.05 if len(shapes) > 2 and i else 1)
+            torch.randn(shape, dtype=torch.float64, device=device) * (0.05 if len(shapes) > 2 and i else 1)
             for i, shape in enumerate(shapes)
         ]
         self.given = [one.to(device, dtype).requires_grad_(backward) for one in exact]
@@ -181,6 +183,7 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=3, help="turns of each contestant")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--dtype", default="bfloat16", choices=tuple(FLOOR))
+    parser.add_argument("--suite", nargs="+", default=("parts",), choices=tuple(SUITES), help="which works")
     parser.add_argument("--only", nargs="+", default=(), help="works whose names have one of these parts")
     args = parser.parse_args()
     torch = torch_or_none()
@@ -188,25 +191,46 @@ def main() -> int:
         print("no GPU, or no PyTorch to compare with", file=sys.stderr)
         return 1
     lines: list[tuple[Any, ...]] = []
-    for name, (function, shapes, backward) in _chains(torch).items():
+    wrong: list[str] = []
+    works = {name: work for suite in args.suite for name, work in SUITES[suite](torch).items()}
+    for name, (function, shapes, backward) in works.items():
         if args.only and not any(part in name for part in args.only):
             continue
         work = Work(torch, function, shapes, backward, args.device, getattr(torch, args.dtype))
         found = _measure(torch, name, work, args.turns, args.dtype)
         if isinstance(found, str):
+            wrong.append(found)
             print(found, file=sys.stderr)
-            return 1
-        lines.append(found)
+        else:
+            lines.append(found)
     compiles = ("inductor s", "tessera s")
     columns = ("work", *(f"{name} ms" for name in CONTESTANTS), "of eager", "of inductor", *compiles, "kernels", "ATen")
     table = Table(*columns)
     for line in lines:
         table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in line))
-    Console().print(table)
+    Console(width=max(Console().width, 160)).print(table)
+    for summary in _summaries(lines):
+        print(summary)
     if args.csv:
         with args.csv.open("w", newline="") as file:
             csv.writer(file).writerows([columns, *lines])
-    return 0
+    return int(bool(wrong))
+
+
+def _summaries(lines: Sequence[tuple[Any, ...]]) -> list[str]:
+    """Return how works of each kind stand to Inductor."""
+    found: list[str] = []
+    for kind in dict.fromkeys(line[0].partition(":")[0] for line in lines):
+        of = [line[5] for line in lines if line[0].partition(":")[0] == kind]
+        level = sum(ratio >= 0.995 for ratio in of)
+        found.append(
+            f"{kind}: {len(of)} works, of Inductor {geometric_mean(of):.2f} (geometric mean), "
+            f"{min(of):.2f} least, {level} level or faster"
+        )
+    return found
+
+
+SUITES = {"parts": _parts, "ops": single, "chains": chains}
 
 
 if __name__ == "__main__":
