@@ -70,6 +70,34 @@ def test_tf32_is_as_exact_as_rounded_operands_allow(
     assert error(got, (exact + bias.double()).relu() + rest.double()) < 2e-3
 
 
+@pytest.mark.parametrize("trans", [(False, False), (False, True), (True, False), (True, True)])
+@pytest.mark.parametrize("shape", [(300, 333, 777), (1024, 1000, 512), (130, 2048, 2051), (2, 500, 260, 300)])
+def test_f32_in_halves_is_no_less_exact(torch: Any, shape: tuple[int, ...], trans: tuple[bool, bool]) -> None:
+    *batch, m, n, k = shape
+    a = random(torch, *batch, *((k, m) if trans[0] else (m, k)))
+    b = random(torch, *((n, k) if trans[1] else (k, n)))
+    run: Any = L.gemm_batched if batch else L.gemm
+    got = run(
+        a,
+        b,
+        trans_a=trans[0],
+        trans_b=trans[1],
+        mma_kind="wgmma" if torch.cuda.get_device_capability()[0] == 9 else None,
+    )
+    left, right = a.mT if trans[0] else a, b.mT if trans[1] else b
+    exact = left.double() @ right.double()
+    assert error(got, exact) <= max(2 * error(left @ right, exact), 1e-6)
+
+
+@pytest.mark.parametrize("value", [float("inf"), -float("inf"), float("nan"), 3e38, 1e30, 1e-38])
+def test_f32_in_halves_of_numbers_that_halves_do_not_hold(torch: Any, value: float) -> None:
+    a, b = random(torch, 2048, 1024), random(torch, 1024, 1024)
+    bias = random(torch, 1024)
+    a[1117, 5] = value
+    got = L.gemm(a, b, epilogue=E.chain([E.bias(bias), E.relu()]))
+    torch.testing.assert_close(got, torch.relu(a @ b + bias), rtol=1e-4, atol=1e-3, equal_nan=True)
+
+
 def test_tf32_rounds_to_nearest_even_on_hopper(torch: Any) -> None:
     if torch.cuda.get_device_capability()[0] != 9:
         pytest.skip("other GPUs use mma.sync, whose operands round ties away from zero")

@@ -180,6 +180,11 @@ F64 = 0.06
 COPIES = 3.46e-6
 """Seconds that the launch of copies of operands adds, beside their bytes: 2 to 3 on the GPU, more on the host."""
 
+HALVES_RATE = {(128, 128): 1.1, (64, 128): 0.9, (128, 64): 0.8, (64, 64): 0.65}
+"""Part of the matrix units' rate in tf32 that tiles reach whose f32 operands are sums of two numbers of tf32."""
+AGAIN = 2.5e-6
+"""Seconds of the launch that would compute such a product by multiply-adds, and finds that it need not."""
+
 
 def sharers(bytes_: int) -> int:
     """Return how many programs may share the steps of a tile whose sums take so many bytes, where tiles are few."""

@@ -101,7 +101,7 @@ def test_tf32_takes_the_instructions_asked_for():
     assert not uses(made, "wgmma")
     assert gemm.plan(512, 512, 512, ts.f32, target="sm_90a", compute=ts.tf32, mma_kind="wgmma").path == "wgmma"
     with pytest.raises(ts.CallError, match="computes this product of f32 and f32 with fma"):
-        gemm.plan(512, 512, 512, ts.f32, target="sm_90a", mma_kind="wgmma")
+        gemm.plan(512, 512, 64, ts.f32, target="sm_90a", mma_kind="wgmma")
     with pytest.raises(ts.CallError, match="in tf32 with mma"):
         gemm.plan(512, 510, 512, ts.f32, target="sm_90a", compute=ts.tf32, mma_kind="wgmma", pack=False)
     copied = gemm.plan(512, 510, 512, ts.f32, target="sm_90a", compute=ts.tf32, mma_kind="wgmma")
@@ -480,7 +480,7 @@ def test_products_of_few_terms_by_threads_multiply_little_beside_them(terms: int
 
 
 def test_products_of_many_terms_by_threads_take_whole_lines_a_step() -> None:
-    made = plan(sized(4096, 4096, 4096, ts.f32, ts.f32, Options()), HOPPER)
+    made = plan(sized(4096, 4096, 4096, ts.f32, ts.f32, Options(mma_kind="fma")), HOPPER)
     assert (made.path, made.block_k) == ("fma", 32)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import tessera as ts
 
-M, N, K, B, G, OFFSETS = ts.dims("M N K B G OFFSETS")
+M, N, K, B, G, OFFSETS, FLAGS = ts.dims("M N K B G OFFSETS FLAGS")
 BA, RA, CA, PA = ts.dims("BA RA CA PA")
 BB, RB, CB, PB = ts.dims("BB RB CB PB")
 COPIED = ((BA, RA, CA, PA), (BB, RB, CB, PB))
@@ -180,24 +180,42 @@ def tiles_of(lines: Any, padded: Any) -> Any:
 
 
 @ts.function
-def copy_tile(source: Any, lines: Any, tile: Any, count: Any, padded: Any, across: Any, batched: Any) -> None:
-    """Copy one tile; what pads a line is read past the end of the operand: 0."""
+def place_of(tile: Any, count: Any, padded: Any) -> Any:
+    """Return the matrix, the line and the element of a line where a tile of a copy begins."""
     ctx = ts.tile.context()
     wide = (padded + (ctx.BN - 1)) // ctx.BN
-    matrix = tile // tiles_of(count, padded)
     place = tile % tiles_of(count, padded)
-    r = place // wide * ctx.BM
-    c = place % wide * ctx.BN
+    return tile // tiles_of(count, padded), place // wide * ctx.BM, place % wide * ctx.BN
+
+
+@ts.function
+def read_tile(source: Any, matrix: Any, r: Any, c: Any, across: Any, batched: Any) -> Any:
+    """Load one tile of an operand; what pads a line is read past the end of the operand: 0."""
+    ctx = ts.tile.context()
     if batched:
         if across:
-            lines[matrix, r : r + ctx.BM, c : c + ctx.BN] = source[matrix, c : c + ctx.BN, r : r + ctx.BM].T
-        else:
-            lines[matrix, r : r + ctx.BM, c : c + ctx.BN] = source[matrix, r : r + ctx.BM, c : c + ctx.BN]
+            return source[matrix, c : c + ctx.BN, r : r + ctx.BM].T
+        return source[matrix, r : r + ctx.BM, c : c + ctx.BN]
+    if across:
+        return source[c : c + ctx.BN, r : r + ctx.BM].T
+    return source[r : r + ctx.BM, c : c + ctx.BN]
+
+
+@ts.function
+def write_tile(lines: Any, values: Any, matrix: Any, r: Any, c: Any, batched: Any) -> None:
+    """Store one tile of a copy."""
+    ctx = ts.tile.context()
+    if batched:
+        lines[matrix, r : r + ctx.BM, c : c + ctx.BN] = values
     else:
-        if across:
-            lines[r : r + ctx.BM, c : c + ctx.BN] = source[c : c + ctx.BN, r : r + ctx.BM].T
-        else:
-            lines[r : r + ctx.BM, c : c + ctx.BN] = source[r : r + ctx.BM, c : c + ctx.BN]
+        lines[r : r + ctx.BM, c : c + ctx.BN] = values
+
+
+@ts.function
+def copy_tile(source: Any, lines: Any, tile: Any, count: Any, padded: Any, across: Any, batched: Any) -> None:
+    """Copy one tile."""
+    matrix, r, c = place_of(tile, count, padded)
+    write_tile(lines, read_tile(source, matrix, r, c, across, batched), matrix, r, c, batched)
 
 
 def copy_one(a: Any, x: Any) -> Any:

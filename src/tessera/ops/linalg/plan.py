@@ -12,7 +12,7 @@ from typing import Any
 
 from tessera.data import dataclass
 from tessera.errors import CallError, caller_location
-from tessera.ops.linalg import by_threads
+from tessera.ops.linalg import by_halves, by_threads
 from tessera.ops.linalg.cpu_plan import cpu_block
 from tessera.ops.linalg.machine import Choice, is_tf32, predict, tile_count, units_of
 from tessera.ops.linalg.packing import Order, distinct, packed, packings
@@ -57,6 +57,7 @@ class Plan:
         scratch_bytes: device memory that the copies take while the product runs.
         seconds: predicted time, that of copies included.
         notes: what was decided and why.
+        halves: whether f32 operands are stored as sums of two numbers of tf32 first, and three products computed.
     """
 
     block_m: int
@@ -75,6 +76,7 @@ class Plan:
     seconds: float = 0.0
     notes: tuple[str, ...] = field(default=())
     cluster: int = 1
+    halves: bool = False
 
     def space(self) -> dict[str, tuple[Any, ...]]:
         """Return the tuning space of a kernel with this plan."""
@@ -107,7 +109,7 @@ class Plan:
         blocks = f"{self.block_m}x{self.block_n}x{self.block_k}{' turned' if self.turned else ''}"
         turns = ", ping-pong" if self.ping_pong else ""
         names = " and ".join(name for name, order in (("a", self.pack_a), ("b", self.pack_b)) if order)
-        packs = f", packs {names}" if names else ""
+        packs = ", in halves" if self.halves else f", packs {names}" if names else ""
         return f"{blocks}{stages}{warps}{split}{turns}{packs} ({self.path}, {1e6 * self.seconds:.1f} µs predicted)"
 
 
@@ -134,6 +136,48 @@ def plan(problem: Problem, target: TargetRecord, forced: Forced | None = None) -
 
 
 def _gpu(problem: Problem, target: TargetRecord, forced: Forced) -> Plan:
+    """Return the fastest schedule for the operands as they are, for copies of them, or for halves."""
+    refused = by_halves.why_none(problem, target, forced)
+    if refused is not None:
+        return _of_operands(problem, target, forced)
+    halved = _halved(problem, target)
+    if problem.mma_kind == "wgmma":
+        return halved
+    other = _of_operands(problem, target, forced)
+    microseconds = f"{1e6 * halved.seconds:.1f} µs, {1e6 * other.seconds:.1f} µs by multiply-adds"
+    if halved.seconds < other.seconds:
+        return replace(halved, notes=(*halved.notes, f"predicted in halves: {microseconds}"))
+    return replace(other, notes=(*other.notes, f"not in halves: predicted {microseconds}"))
+
+
+def _halved(problem: Problem, target: TargetRecord) -> Plan:
+    """Return the plan of three products in tf32."""
+    found = by_halves.fastest(problem, target)
+    note = (
+        f"operands are stored as sums of two numbers of tf32 first, in {found.scratch_bytes} bytes of scratch memory; "
+        "mma_kind='fma' computes without"
+    )
+    return Plan(
+        found.block_m,
+        found.block_n,
+        by_halves.TERMS,
+        num_warps=found.warps,
+        path="wgmma",
+        pack_a="k",
+        pack_b="k",
+        scratch_bytes=found.scratch_bytes,
+        seconds=found.seconds,
+        notes=(note,),
+        halves=True,
+    )
+
+
+def by_multiply_adds(problem: Problem, target: TargetRecord) -> Plan:
+    """Return the plan of a product by threads that no other programs share."""
+    return _fastest(problem, target, Forced(split_k=1))
+
+
+def _of_operands(problem: Problem, target: TargetRecord, forced: Forced) -> Plan:
     """Return the fastest schedule for the operands as they are, or for copies of them that bulk copies can fetch."""
     ways = [] if forced.pack is False else _packings(problem, target)
     if not ways:
@@ -515,6 +559,8 @@ def tuning_space(problem: Problem, target: TargetRecord) -> Mapping[str, tuple[A
         target: what it is compiled for.
     """
     best = plan(problem, target)
+    if best.halves:
+        best = by_multiply_adds(replace(problem, mma_kind="fma"), target)
     if not target.simt:
         options = {"BM": (32, 64, 128, 256), "BN": (64, 128, 256, 512), "BK": (64, 128, 256)}
     else:

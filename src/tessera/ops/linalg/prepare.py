@@ -17,12 +17,13 @@ from tessera.numerics.dtypes import DType
 from tessera.ops import arrays
 from tessera.ops import epilogue as epi
 from tessera.ops.epilogue.chain import Axis, bad_argument, is_number
-from tessera.ops.linalg import kernels
-from tessera.ops.linalg.plan import Plan, plan
+from tessera.ops.linalg import halves, halves_kernels, kernels
+from tessera.ops.linalg.plan import Plan, by_multiply_adds, plan
 from tessera.ops.linalg.problem import Major, Options, Problem, accumulator, check_pair, check_sizes, default_out
-from tessera.ops.linalg.scratch import Copies
+from tessera.ops.linalg.scratch import Copies, Scratch
 from tessera.ops.templates import annotated
 from tessera.runtime.arguments import check_overlap, elements
+from tessera.runtime.device import Device
 from tessera.runtime.views import ArrayView
 from tessera.schedule.products import ALIGN_BYTES, LINE_BYTES
 
@@ -73,7 +74,7 @@ class Call:
         problem: the product.
         plan: its schedule.
         repeats: whether the left and the right operand are one matrix that a stride of 0 repeats.
-        copies: makes copies of operands before the product, None where it takes them as they are.
+        copies: makes what the product takes in place of its operands, None where it takes them as they are.
     """
 
     kernel: Kernel[..., Any] | None
@@ -82,7 +83,7 @@ class Call:
     problem: Problem
     plan: Plan
     repeats: tuple[bool, bool] = (False, False)
-    copies: Copies | None = None
+    copies: Scratch | None = None
 
 
 def in_operand(out: Any, *operands: Any) -> bool:
@@ -174,6 +175,8 @@ def prepare(given: Operands, options: Options, batched: bool) -> Call:
     problem = _placed(problem, given)
     if "row" in kinds or "block" in kinds or "col" in kinds:
         problem = _with_block_scales(problem, kinds)
+    beside = given.out is not None and any(not is_number(value) for value in chain.values)
+    problem = replace(problem, rereads=beside)
     schedule = plan(problem, destination_of(left.device).record(), options.forced)
     schedule = _noted(schedule, options)
     shape = (problem.m, problem.n) if problem.batch is None else (problem.batch, problem.m, problem.n)
@@ -185,8 +188,17 @@ def prepare(given: Operands, options: Options, batched: bool) -> Call:
         return Call(None, make, None, problem, schedule)
     kernel = kernel_for(problem, schedule, chain)
     repeats = (_repeats(left), _repeats(right))
-    copies = Copies.of(problem, schedule, left.device)
+    copies = _scratch(problem, schedule, chain, left.device)
     return Call(kernel, make, _collector(given, kinds, chain), problem, schedule, repeats, copies)
+
+
+def _scratch(problem: Problem, schedule: Plan, chain: epi.Epilogue, device: Device) -> Scratch | None:
+    """Return what makes the operands that a plan wants, None where it takes them as they are."""
+    if not schedule.halves:
+        return Copies.of(problem, schedule, device)
+    problem = replace(problem, mma_kind="fma")
+    exact = by_multiply_adds(problem, destination_of(device).record())
+    return halves.Halves(problem, again_kernel(problem, exact, chain), device)
 
 
 def _repeats(view: ArrayView) -> bool:
@@ -260,6 +272,24 @@ def kernel_for(problem: Problem, schedule: Plan, chain: epi.Epilogue) -> Kernel[
         schedule: blocks and knobs.
         chain: what is done to results.
     """
+    if schedule.halves:
+        key = "halves", problem.out, problem.batch is None, problem.a_batched, problem.b_batched, schedule.space()
+        return _remembered((str(key), chain.layout), lambda: halves.product_kernel(problem, schedule, chain))
+    template = _template(problem, schedule)
+    return _kernel_of(problem, schedule, chain, template, _annotations(problem))
+
+
+def again_kernel(problem: Problem, schedule: Plan, chain: epi.Epilogue) -> Kernel[..., Any]:
+    """Return the kernel that computes a product once more where one of the flags is set that it takes."""
+    template = halves_kernels.gemm_again if problem.batch is None else halves_kernels.gemm_again_batched
+    given = _annotations(problem)
+    annotations = {name: given[name] for name in ("a", "b")} | {"odd": ts.Tensor[kernels.FLAGS, ts.i32]}
+    return _kernel_of(problem, schedule, chain, template, annotations | given)
+
+
+def _kernel_of(
+    problem: Problem, schedule: Plan, chain: epi.Epilogue, template: Any, annotations: dict[str, Any]
+) -> Kernel[..., Any]:
     space: dict[str, tuple[Any, ...]] = {
         **schedule.space(),
         "trans_a": (problem.trans_a,),
@@ -275,22 +305,22 @@ def kernel_for(problem: Problem, schedule: Plan, chain: epi.Epilogue) -> Kernel[
         space["mma_kind"] = (problem.mma_kind,)
     if problem.scaled:
         space |= {"scale_a": (problem.scale_a,), "scale_b": (problem.scale_b,)}
-    key = (
-        tuple(space.items()),
-        problem.a,
-        problem.b,
-        problem.out,
-        problem.batch is not None,
-        schedule.turned,
-        chain.layout,
-    )
+    key = template, tuple(space.items()), problem.a, problem.b, problem.out, chain.layout
+
+    def make() -> Kernel[..., Any]:
+        function = annotated(template, annotations)
+        made = Kernel[..., Any](function, tuple(space.items()), ("M", "N", "K"), {"epilogue": chain.layout})
+        made.may_copy = False  # a plan says what is copied
+        made.apart = (("out", "a"), ("out", "b"))
+        return made
+
+    return _remembered(key, make)
+
+
+def _remembered(key: Any, make: Callable[[], Kernel[..., Any]]) -> Kernel[..., Any]:
     found = _kernels.get(key)
     if found is None:
-        function = annotated(_template(problem, schedule), _annotations(problem))
-        layouts = {"epilogue": chain.layout}
-        found = _kernels[key] = Kernel[..., Any](function, tuple(space.items()), ("M", "N", "K"), layouts)
-        found.may_copy = False  # a plan says what is copied
-        found.apart = (("out", "a"), ("out", "b"))
+        found = _kernels[key] = make()
     return found
 
 

@@ -58,6 +58,7 @@ class Problem:
         work: operations of the epilogue on each element.
         reduces: whether the epilogue combines columns, which takes tiles of at least 16 rows.
         grouped: whether rows belong to groups whose places are read from memory.
+        rereads: whether the epilogue may read what lies where the result goes.
     """
 
     m: int
@@ -90,6 +91,7 @@ class Problem:
     work: int = 0
     reduces: bool = False
     grouped: bool = False
+    rereads: bool = False
 
     @property
     def aligned(self) -> bool:

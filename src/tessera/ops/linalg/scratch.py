@@ -24,10 +24,10 @@ from tessera.runtime.device import Device
 from tessera.runtime.platforms import Stream, StreamMemory, stream_memory
 from tessera.runtime.views import ArrayView, row_major
 
-_BLOCK = {"BM": 64, "BN": 64, "num_warps": 4}
+TILE = {"BM": 64, "BN": 64, "num_warps": 4}
 """Tiles of copies: 32 elements for each thread to fetch at once, in runs of 16 bytes to store."""
 
-_MOST_PLACES = 16
+MOST_PLACES = 16
 """Scratch addresses whose arrays are remembered: a stream that runs one product gets the same memory every time."""
 
 _kernels: dict[tuple[Copy, ...], Kernel[..., Any]] = {}
@@ -44,7 +44,7 @@ def copy_kernel(made: tuple[Copy, ...]) -> Kernel[..., Any]:
     if found is None:
         sources: dict[str, Any] = {}
         lines: dict[str, Any] = {}
-        space: dict[str, tuple[Any, ...]] = {name: (value,) for name, value in _BLOCK.items()}
+        space: dict[str, tuple[Any, ...]] = {name: (value,) for name, value in TILE.items()}
         for copy, name, result, dims in zip(made, "ab", "xy", kernels.COPIED, strict=False):
             batch, rows, columns, padded = dims
             lead = (batch,) if len(copy.shape) == 3 else ()
@@ -66,33 +66,21 @@ class _Arrays:
     operands: list[Any]
 
 
-class Copies:
-    """The copies of one kind of product.
+class Scratch:
+    """Device memory that lives while a product runs.
 
     Args:
-        left: how the left operand's copy lies, None where it is used as it is.
-        right: the same of the right one.
-        made: the copies that are made.
+        bytes_: how much.
         device: the GPU.
     """
 
-    def __init__(self, left: Copy | None, right: Copy | None, made: tuple[Copy, ...], device: Device) -> None:
-        self._left, self._right, self._made, self._device = left, right, made, device
+    def __init__(self, bytes_: int, device: Device) -> None:
+        self._bytes, self._device = bytes_, device
         self._memory = stream_memory(device)
-        self._kernel = copy_kernel(made)
-        self._bytes = sum(copy.bytes for copy in made)
-        self._places: dict[tuple[int, int, type[Any]], _Arrays] = {}
         self._streams: dict[tuple[type, ...], tuple[Stream, bool]] = {}
 
-    @classmethod
-    def of(cls, problem: Problem, schedule: Plan, device: Device) -> Copies | None:
-        """Return what makes the copies that a plan wants; None when it wants none."""
-        left, right = copies(problem, schedule.pack_a, schedule.pack_b)
-        made = distinct(problem, schedule.pack_a, schedule.pack_b)
-        return cls(left, right, made, device) if made else None
-
     def run(self, kernel: Kernel[..., Any], a: Any, b: Any, rest: tuple[Any, ...], stream: Any) -> Any:
-        """Copy operands, run the product and free the copies, all queued on the call's stream.
+        """Prepare operands, run the product and free the memory, all queued on the call's stream.
 
         Args:
             kernel: the product.
@@ -111,14 +99,14 @@ class Copies:
         named = {} if stream is None and alike else {"stream": where}
         pointer = self._allocate(where)
         try:
-            made = self._arrays(pointer, where, a)
-            sources = [x for x, copy in ((a, self._left), (b, self._right)) if copy is not None]
-            self._kernel(*sources[: len(self._made)], *made.lines, **named)
-            x = a if self._left is None else made.operands[0]
-            y = b if self._right is None else made.operands[-1]
-            return kernel(x, y, *rest, **named)
+            return self._run(kernel, a, b, rest, pointer, where, named)
         finally:
             memory.free(self._device, pointer, where)
+
+    def _run(
+        self, kernel: Kernel[..., Any], a: Any, b: Any, rest: tuple[Any, ...], pointer: int, where: int, named: Any
+    ) -> Any:
+        raise NotImplementedError
 
     def _stream_of(self, values: tuple[Any, ...]) -> tuple[Stream, bool]:
         """Return how calls of such arguments find their stream, and whether all are arrays of one library."""
@@ -142,6 +130,40 @@ class Copies:
                 help="pass pack=False, or operands whose rows and address are multiples of 16 bytes",
             ) from error
 
+
+class Copies(Scratch):
+    """The copies of one kind of product.
+
+    Args:
+        left: how the left operand's copy lies, None where it is used as it is.
+        right: the same of the right one.
+        made: the copies that are made.
+        device: the GPU.
+    """
+
+    def __init__(self, left: Copy | None, right: Copy | None, made: tuple[Copy, ...], device: Device) -> None:
+        super().__init__(sum(copy.bytes for copy in made), device)
+        self._left, self._right, self._made = left, right, made
+        self._kernel = copy_kernel(made)
+        self._places: dict[tuple[int, int, type[Any]], _Arrays] = {}
+
+    @classmethod
+    def of(cls, problem: Problem, schedule: Plan, device: Device) -> Copies | None:
+        """Return what makes the copies that a plan wants; None when it wants none."""
+        left, right = copies(problem, schedule.pack_a, schedule.pack_b)
+        made = distinct(problem, schedule.pack_a, schedule.pack_b)
+        return cls(left, right, made, device) if made else None
+
+    def _run(
+        self, kernel: Kernel[..., Any], a: Any, b: Any, rest: tuple[Any, ...], pointer: int, where: int, named: Any
+    ) -> Any:
+        made = self._arrays(pointer, where, a)
+        sources = [x for x, copy in ((a, self._left), (b, self._right)) if copy is not None]
+        self._kernel(*sources[: len(self._made)], *made.lines, **named)
+        x = a if self._left is None else made.operands[0]
+        y = b if self._right is None else made.operands[-1]
+        return kernel(x, y, *rest, **named)
+
     def _arrays(self, pointer: int, stream: int, like: Any) -> _Arrays:
         """Return the lines of each copy, and the copies as operands, in arrays of the library of `like`."""
         key = (pointer, stream, cast("type[Any]", type(like)))
@@ -154,7 +176,7 @@ class Copies:
                 found.lines.append(arrays.over_scratch(like, pointer, lines, stream, self._memory))
                 found.operands.append(arrays.over_scratch(like, pointer, operand, stream, self._memory))
                 pointer += copy.bytes
-            if len(self._places) >= _MOST_PLACES:
+            if len(self._places) >= MOST_PLACES:
                 self._places.clear()
             self._places[key] = found
         return found
