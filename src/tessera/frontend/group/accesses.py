@@ -14,6 +14,7 @@ from tessera.ir.graph.points import FullOp, IotaOp, SizeOp
 from tessera.ir.graph.structure import GroupOp
 from tessera.ir.graph.sums import PartsOp, ReduceOp
 from tessera.ir.graph.types import dim_of, dims_of
+from tessera.schedule.fuse.outside import columns_beside, power_of_two
 from tessera.schedule.fuse.places import NONE, Place, attribute_at, is_view, own_place, result_at, source_place
 from tessera.schedule.fuse.writing import AXES, ROWS
 from tessera.target.dims import Dim
@@ -134,7 +135,11 @@ def _inner(access: Access, parts: Sequence[Sequence[int]]) -> int | None:
 def _blocks(sizes: Sequence[int], rows: Sequence[bool], inner: Sequence[int | None], fixed: Sequence[int]) -> list[int]:
     """Return how many elements along each axis a program takes: rows whole, else as many as are neighbours."""
     if any(rows):
-        return [0 if row else 1 for row in rows]
+        blocks = [0 if row else 1 for row in rows]
+        if not rows[-1]:
+            held = prod(size for size, row in zip(sizes, rows, strict=True) if row)
+            blocks[-1] = min(power_of_two(sizes[-1]), columns_beside(held))
+        return blocks
     if any(fixed):
         return _around(sizes, fixed)
     blocks = [1] * len(sizes)
@@ -142,11 +147,11 @@ def _blocks(sizes: Sequence[int], rows: Sequence[bool], inner: Sequence[int | No
     others = {axis for axis in inner if axis is not None and axis != len(sizes) - 1}
     square = SQUARE if left == PROGRAM else SQUARE // 2
     for axis in [len(sizes) - 1, *sorted(others)[-1:]] if others else []:
-        blocks[axis] = min(_power(sizes[axis]), square)
+        blocks[axis] = min(power_of_two(sizes[axis]), square)
         left //= blocks[axis]
     for axis in reversed(range(len(sizes))):
         if left > 1 and (blocks[axis] == 1 or not others):
-            blocks[axis] = min(_power(sizes[axis]), left)
+            blocks[axis] = min(power_of_two(sizes[axis]), left)
             left //= blocks[axis]
     return blocks
 
@@ -157,14 +162,9 @@ def _around(sizes: Sequence[int], fixed: Sequence[int]) -> list[int]:
     left = PROGRAM // max(fixed)
     for axis in reversed(range(len(sizes))):
         if not fixed[axis]:
-            blocks[axis] = min(_power(sizes[axis]), left)
+            blocks[axis] = min(power_of_two(sizes[axis]), left)
             left //= blocks[axis]
     return blocks
-
-
-def _power(size: int) -> int:
-    """Return the least power of two that is not below a size."""
-    return 1 << max(size - 1, 0).bit_length()
 
 
 class _Demand:

@@ -7,7 +7,7 @@ where no other op would have to run in between. Views and constants are not plac
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
@@ -20,8 +20,9 @@ from tessera.ir.graph.types import ONE, array_type, dims_of
 from tessera.ir.passes import Pass
 from tessera.numerics.functions import FUNCTIONS
 from tessera.schedule.fuse.group import Group
-from tessera.schedule.fuse.outside import goes_along_rows, prepare
+from tessera.schedule.fuse.outside import goes_along_columns, goes_along_rows, prepare
 from tessera.schedule.fuse.places import (
+    LOOSE,
     NONE,
     PLACED,
     Place,
@@ -31,6 +32,7 @@ from tessera.schedule.fuse.places import (
     own_place,
     result_place,
     root_of,
+    source_place,
 )
 from tessera.schedule.fuse.writing import GroupWriter
 from tessera.target.dims import Dim
@@ -81,12 +83,77 @@ class Cutter:
     def groups(self) -> tuple[list[Group], set[Operation]]:
         """Return the groups, and the ops of none that each reader has for itself."""
         absorbed = set[Operation]()
+        self._join_beside()
+        self._repeat_maps()
         for group in reversed(list(dict.fromkeys(self._home.values()))):
             if self._is_cheap(group, absorbed):
                 absorbed |= group.places.keys()
                 for op in group.places:
                     del self._home[op]
         return list(dict.fromkeys(self._home.values())), absorbed
+
+    def _join_beside(self) -> None:
+        """Let groups that read one array at the same places, and do not need each other, be one."""
+        by_array: dict[tuple[SSAValue, Place], list[Group]] = {}
+        for group in list(dict.fromkeys(self._home.values())):
+            for read in dict.fromkeys(reads_of(group)):
+                if len(set(read[1]) - {NONE}) < len(group.axes):
+                    continue
+                others = by_array.setdefault(read, [])
+                into = next((other for other in others if self._may_be_one(other, group)), None)
+                if into is not None:
+                    self._unite(into, group, {})
+                    break
+                others.append(group)
+
+    def _may_be_one(self, first: Group, second: Group) -> bool:
+        """Return whether two groups that read the same may be one."""
+        if first is second or not first.places or not second.places:
+            return False
+        if (first.axes, first.reduced, first.parts) != (second.axes, second.reduced, second.parts):
+            return False
+        if len(first.places) + len(second.places) > MOST_OPS or first.repeated or second.repeated:
+            return False
+        if len({*first.inputs(), *second.inputs()}) > MOST_INPUTS:
+            return False
+        if any(root_of(value).owner in first.places for op in second.places for value in op.operands):
+            return False
+        return not self._between(first.places, second) and not self._between(second.places, first)
+
+    def _repeat_maps(self) -> None:
+        """Let readers compute again what follows from one array by few maps: they need not read what a group writes."""
+        for group in list(dict.fromkeys(self._home.values())):
+            for op in group.places:
+                if isinstance(op, MapOp | CastOp) and group.reduced:
+                    self._repeat(op, group)
+
+    def _repeat(self, op: Operation, group: Group) -> None:
+        readers = self._readers_of(op, group)
+        chain = self._chain(op.results[0])
+        if not readers or not chain or not chain <= group.places.keys():
+            return
+        alone = Group(group.axes, {one: group.places[one] for one in group.places if one in chain})
+        full = [value for value, place in dict.fromkeys(reads_of(alone)) if len(set(place) - {NONE}) == len(group.axes)]
+        small = sum(map(_cost, chain)) <= CHEAP and all(_bits(value) <= _bits(op.results[0]) for value in full)
+        fits = all(len({*reader.inputs(), *alone.inputs()}) <= MOST_INPUTS for reader in readers)
+        if small and fits and len(full) <= 1:
+            for reader in readers:
+                reader.repeated |= chain
+
+    def _readers_of(self, op: Operation, group: Group) -> set[Group]:
+        """Return the groups that read what an op of a group gives, none where anything else does, or nothing."""
+        found = set[Group]()
+        work = [use.operation for use in op.results[0].uses]
+        while work:
+            user = work.pop()
+            home = self._home.get(user)
+            if home is not None:
+                found.add(home)
+            elif is_view(user):
+                work += [use.operation for use in user.results[0].uses]
+            else:
+                return set()
+        return found - {group}
 
     def _is_cheap(self, group: Group, absorbed: set[Operation]) -> bool:
         """Return whether all who read a group may as well compute it: it is small, or reads no more than it writes."""
@@ -164,7 +231,7 @@ class Cutter:
 
     def _place_reduction(self, op: ReduceOp) -> None:
         source = op.source
-        if not goes_along_rows(op):
+        if not goes_along_rows(op) and not goes_along_columns(op):
             return
         found = self._found(source)
         if found is None or not self._reduces(op, *found):
@@ -220,9 +287,10 @@ class Cutter:
         """Return whether a reduction of a value at a place can join its group."""
         along = _reduced(op, place)
         alike = group.reduced in (frozenset(), along) and group.parts is None
-        # A row is all of the last axes, in every value of the group.
+        # A row is all of the last axes, in every value of the group; columns are as long as they are in the first.
         last = along == frozenset(range(len(group.axes) - len(along), len(group.axes)))
-        return alike and last and self._may_join(op, group)
+        whole = sum(dim != ONE for dim in dims_of(op.source)) == len(group.axes)
+        return alike and (last or whole) and self._may_join(op, group)
 
     def _put(self, op: Operation, group: Group, place: Place) -> None:
         group.places[op] = place
@@ -245,8 +313,12 @@ class Cutter:
             return
         if self._between(first.places, second) or self._between(second.places, first):
             return
+        self._unite(first, second, renamed)
+
+    def _unite(self, first: Group, second: Group, renamed: Mapping[int, int]) -> None:
+        """Move the ops of the second group to the first, whose axes may have other numbers."""
         both = sorted((*first.places, *second.places), key=self._order.__getitem__)
-        moved = {op: tuple(renamed.get(at, NONE) for at in at_) for op, at_ in second.places.items()}
+        moved = {op: tuple(renamed.get(at, at) for at in at_) for op, at_ in second.places.items()}
         first.places = {one: first.places.get(one) or moved.get(one, ()) for one in both}
         self._home.update(dict.fromkeys(moved, first))
 
@@ -288,6 +360,19 @@ def _alone(value: SSAValue) -> tuple[Group, Place]:
     """Return a new group whose axes are a value's dimensions, with its place there."""
     dims = dims_of(value)
     return Group([dim for dim in dims if dim != ONE]), own_place(dims)
+
+
+def reads_of(group: Group) -> Iterator[tuple[SSAValue, Place]]:
+    """Yield what a group reads from memory, with the place of each."""
+    work = [(value, place) for op, place in group.places.items() for value in op.operands]
+    while work:
+        value, place = work.pop()
+        owner = value.owner
+        if is_view(owner):
+            assert isinstance(owner, Operation), "views are ops"
+            work.append((owner.operands[0], source_place(owner, place)))
+        elif owner not in group.places and not isinstance(owner, LOOSE):
+            yield value, place
 
 
 def _cost(op: Operation) -> int:

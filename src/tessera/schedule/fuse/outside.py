@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from xdsl.ir import Operation, SSAValue
@@ -12,6 +14,7 @@ from tessera.ir.graph.sums import PartsOp, ReduceOp
 from tessera.ir.graph.types import ONE, array_type, dims_of
 from tessera.ir.graph.views import ReshapeOp, SliceOp, StopOp, TransposeOp
 from tessera.schedule.fuse.places import LOOSE, PLACED, is_view, root_of
+from tessera.target.dims import Dim
 
 _FLOATS = ("f64", "f32", "bf16", "f16")
 _INTEGERS = ("i8", "u8", "i16", "i32", "i64")
@@ -30,8 +33,9 @@ def prepare(graph: GraphOp) -> None:
             op.detach()
             op.erase()
         elif isinstance(op, ReduceOp):
-            _make_rows(op)
-            _take_parts(op)
+            for one in _by_runs(op):
+                _make_rows(one)
+                _take_parts(one)
     for op in list(graph.body.block.ops):
         if (not isinstance(op, PLACED) and not is_view(op)) or (isinstance(op, ReduceOp) and library_reduces(op)):
             _write_constants(op)
@@ -72,12 +76,69 @@ def library_reduces(op: ReduceOp) -> bool:
     return op.fn.data in ("max", "min") and one and type_.dtype.name in (*_FLOATS, *_INTEGERS)
 
 
+def _by_runs(op: ReduceOp) -> list[ReduceOp]:
+    """Let a reduction along the last dimensions and others be two: rows first, then what they give."""
+    dims = dims_of(op.source)
+    last = len(dims)
+    while last - 1 in op.reduced or (last and dims[last - 1] == ONE):
+        last -= 1
+    rest = [axis for axis in op.reduced if axis < last and dims[axis] != ONE]
+    left = any(dims[axis] != ONE for axis in range(last) if axis not in op.reduced)
+    rows = [axis for axis in op.reduced if axis >= last]
+    if not rest or not left or not rows or not is_static(dims):
+        return [op]
+    first = ReduceOp(op.source, op.fn.data, rows)
+    second = ReduceOp(first.result, op.fn.data, [axis for axis in op.reduced if axis < last])
+    _insert([first, second], op)
+    op.result.replace_all_uses_with(second.result)
+    op.detach()
+    op.erase()
+    return [first, second]
+
+
+def is_static(dims: Sequence[Dim]) -> bool:
+    """Return whether all sizes are known when a graph is made."""
+    return all(dim.is_static for dim in dims)
+
+
+MOST_HELD = 512
+"""Elements along dimensions other than the last ones that a program holds beside those of neighbouring columns."""
+FEW_PROGRAMS, FEW_ELEMENTS = 64, 1 << 15
+"""Programs that are worth a kernel; elements for which one is anyway."""
+
+
+def goes_along_columns(op: ReduceOp) -> bool:
+    """Return whether a program holds all elements of a reduction along other dimensions than the last ones."""
+    dims = dims_of(op.source)
+    wide = [axis for axis, dim in enumerate(dims) if dim != ONE]
+    along = [axis for axis in op.reduced if dims[axis] != ONE]
+    if not along or not is_static(dims) or wide[-1] in along:
+        return False
+    if wide.index(along[-1]) - wide.index(along[0]) != len(along) - 1:
+        return False
+    held = prod(dims[axis].scale for axis in along)
+    left = prod(dims[axis].scale for axis in wide if axis not in along)
+    inner = dims[wide[-1]].scale
+    programs = left // inner * (-(-inner // columns_beside(held)))
+    return held <= MOST_HELD and (programs >= FEW_PROGRAMS or held * left <= FEW_ELEMENTS)
+
+
+def columns_beside(held: int) -> int:
+    """Return how many neighbouring columns a program takes which holds so many elements of each."""
+    return min(max(8192 // power_of_two(held), 16), 128)
+
+
+def power_of_two(size: int) -> int:
+    """Return the least power of two that is not below a size."""
+    return 1 << max(size - 1, 0).bit_length()
+
+
 def _make_rows(op: ReduceOp) -> None:
     """Let a reduction that neither the library nor a row's program has go along the last dimensions of a copy."""
     rank = array_type(op.source).rank
     left = [axis for axis in range(rank) if axis not in op.reduced]
     order = [*left, *op.reduced]
-    if library_reduces(op) or order == sorted(order):
+    if library_reduces(op) or order == sorted(order) or goes_along_columns(op):
         return
     turned = TransposeOp(op.source, order)
     copied = CastOp(turned.result, array_type(turned.result).dtype)
@@ -94,17 +155,25 @@ INNER, OUTER = 1024, 64
 
 def _take_parts(op: ReduceOp) -> None:
     """Let the kernel that computes what the library reduces combine neighbours first: it writes a fraction."""
-    if op.parent_block() is None or not isinstance(op.source.owner, MapOp | CastOp) or goes_along_rows(op):
+    if op.parent_block() is None or goes_along_rows(op) or goes_along_columns(op):
         return
     dims = dims_of(op.source)
     wide = [axis for axis in op.reduced if dims[axis] != ONE]
-    if not wide or not library_reduces(op):
+    if not wide or not (_is_long(op, wide) or (library_reduces(op) and isinstance(op.source.owner, MapOp | CastOp))):
         return
     axis = wide[-1]
     last = axis == max(at for at, dim in enumerate(dims) if dim != ONE)
     parts = PartsOp(op.source, op.fn.data, axis, INNER if last else OUTER)
     _insert([parts], op)
     op.operands[0] = parts.result
+
+
+def _is_long(op: ReduceOp, wide: Sequence[int]) -> bool:
+    """Return whether columns, neighbours in memory, are as long as those of parts are for one program."""
+    dims = dims_of(op.source)
+    if not is_static(dims) or len(wide) != 1:
+        return False
+    return MOST_HELD < dims[wide[0]].scale <= MOST_HELD * OUTER and dims[-1].scale >= OUTER
 
 
 def goes_along_rows(op: ReduceOp) -> bool:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from tessera.numerics.dtypes import computed_in
+from tessera.ir.graph.points import CastOp, MapOp
+from tessera.ir.graph.types import ONE
+from tessera.numerics.dtypes import DType, computed_in
+from tessera.schedule.fuse.outside import MOST_HELD, OUTER, is_static
+from tessera.target.dims import Dim
 from tessera.torch.compiled.convert import Converter
 from tessera.torch.compiled.registry import row
 from tessera.torch.compiled.sizes import Unknown
@@ -58,15 +62,60 @@ def _truth(c: Converter, x: Any, dims: Any = None, keepdim: bool = False) -> Any
 
 @row("var.correction", "var_mean.correction")
 def _var(c: Converter, x: Any, dims: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
-    wide, axes = _computed(c, x), _axes(c, x, dims)
-    mean = _mean_of(c, wide, axes, True)
-    apart = c.w.apply("sub", wide, mean)
-    count = c.w.size(c.w.count(wide, axes), c.w_dtype(wide))
+    axes = _axes(c, x, dims)
+    mean, apart, dtype = _moments(c, x, axes)
+    count = c.w.size(c.w.count(x, axes), dtype)
     less = c.w.apply("maximum", c.w.apply("sub", count, float(1 if correction is None else correction)), 0.0)
-    var = c.w.apply("div", c.w.reduce("sum", c.w.apply("mul", apart, apart), axes, keepdim), less)
-    if "var_mean" not in str(c.node.target):
-        return var
-    return [var, mean if keepdim else c.w.without(mean, axes)]
+    var = c.w.apply("div", apart, less)
+    if not keepdim:
+        mean, var = c.w.without(mean, axes), c.w.without(var, axes)
+    return [var, mean] if "var_mean" in str(c.node.target) else var
+
+
+def _moments(c: Converter, x: Any, axes: list[int]) -> tuple[Any, Any, DType]:
+    """Return the mean along dimensions and the sum of squares of what is apart from it, and their dtype.
+
+    Where one program cannot hold all of a sum's elements, those of parts are computed first and then combined, so that
+    the operand is read once (Chan, Golub & LeVeque, Updating formulae, 1979).
+    """
+    parts = _parts(c, x, axes)
+    if parts is None:
+        wide = _computed(c, x)
+        mean = _mean_of(c, wide, axes, True)
+        return mean, _squares(c, c.w.apply("sub", wide, mean), axes), c.w_dtype(wide)
+    split, inner, outer = parts
+    wide = _computed(c, split)
+    some = _mean_of(c, wide, inner, True)
+    apart = _squares(c, c.w.apply("sub", wide, some), inner)
+    mean = _mean_of(c, some, outer, True)
+    between = c.w.apply("sub", some, mean)
+    count = c.w.size(c.w.count(wide, inner), c.w_dtype(wide))
+    more = c.w.apply("mul", c.w.apply("mul", between, between), count)
+    total = c.w.reduce("sum", c.w.apply("add", apart, more), outer, True)
+    shape = [ONE if axis in axes else dim for axis, dim in enumerate(c.dims(x))]
+    return c.w.reshape(mean, shape), c.w.reshape(total, shape), c.w_dtype(wide)
+
+
+def _squares(c: Converter, value: Any, axes: list[int]) -> Any:
+    return c.w.reduce("sum", c.w.apply("mul", value, value), axes, True)
+
+
+def _parts(c: Converter, x: Any, axes: list[int]) -> tuple[Any, list[int], list[int]] | None:
+    """Return an operand with the dimensions along which it is combined first, and then; None where once will do."""
+    dims = c.dims(x)
+    wide = [axis for axis in axes if dims[axis] != ONE]
+    if not is_static(dims) or not wide:
+        return None
+    inner = [axis for axis in wide if all(other in axes for other in range(axis, len(dims)))]
+    outer = [axis for axis in wide if axis not in inner]
+    if inner and outer:
+        return x, inner, outer
+    count = dims[wide[0]].scale
+    if inner or len(wide) > 1 or count <= MOST_HELD or count % OUTER or isinstance(x.owner, MapOp | CastOp):
+        return None
+    (axis,) = wide
+    split = c.w.reshape(x, [*dims[:axis], Dim((), count // OUTER), Dim((), OUTER), *dims[axis + 1 :]])
+    return split, [axis + 1], [axis]
 
 
 def _computed(c: Converter, x: Any) -> Any:
