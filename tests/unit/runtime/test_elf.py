@@ -65,7 +65,8 @@ def test_code_with_constants_computes():
 
 def called(text: str) -> bytes:
     target = host_target()
-    return compile_ir(text, target.triple, target.cpu, target.llvm_features, native=True, assembly=False)[0]
+    told = target.triple, target.cpu, target.llvm_features
+    return compile_ir(text, *told, avx512=target.has("avx512f"), native=True, assembly=False)[0]
 
 
 def test_functions_of_libraries_are_called_wherever_they_are():

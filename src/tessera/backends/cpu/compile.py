@@ -127,6 +127,7 @@ def _request(ir: str, target: TargetRecord, dump: Collection[str]) -> dict[str, 
         "triple": target.triple,
         "cpu": target.cpu,
         "features": target.llvm_features,
+        "avx512": target.has("avx512f") or "+avx512f" in target.llvm_features,
         "native": target.name == "cpu",
         "assembly": "asm" in dump,
     }
