@@ -13,6 +13,8 @@ from xdsl.ir import SSAValue
 
 from tessera.data import dataclass
 from tessera.errors import TesseraError
+from tessera.ir.graph.points import CastOp, MapOp
+from tessera.ir.graph.sums import ReduceOp
 from tessera.ir.graph.types import ArrayType, array_type
 from tessera.ir.graph.types import dims_of as dims_of_value
 from tessera.ir.graph.writer import GraphWriter
@@ -32,6 +34,19 @@ pytree: Any = import_module("torch.utils._pytree")
 _prims: Any = import_module("torch._prims_common")
 
 
+@dataclass(frozen=True, slots=True)
+class Lies:
+    """How a value's dimensions lie in memory.
+
+    Args:
+        order: the dimension with the longest stride first; None for their own order.
+        is_turned: whether the value comes with its dimensions in that order.
+    """
+
+    order: tuple[int, ...] | None
+    is_turned: bool
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Converted:
     """A traced graph in Graph IR.
@@ -44,7 +59,7 @@ class Converted:
         constants: tensors that it takes after those.
         contiguous: whether each tensor's elements lie side by side, in order.
         hints: sizes of the symbols when it was traced.
-        results: for each result the number of the graph's, with the order of its dimensions, or what it always is.
+        results: for each result the number of the graph's, with how it lies, or what it always is.
         left: how often each op runs as ATen.
         rows: how many ops have become Graph IR.
     """
@@ -120,9 +135,9 @@ class Converter:
         for result in results:
             value = self._values[result] if isinstance(result, torch.fx.Node) else result
             if isinstance(value, SSAValue):
-                fake = result.meta.get("val", result)
-                given.append((True, (len(values), _order(fake))))
-                values.append(cast("SSAValue[Any]", value))
+                laid, lies = self._laid(cast("SSAValue[Any]", value), result.meta.get("val", result))
+                given.append((True, (len(values), lies)))
+                values.append(laid)
             else:
                 given.append((False, _known(value)))
         return Converted(
@@ -176,6 +191,13 @@ class Converter:
             return self.w.reshape(value, dims)
         return [None if one is None else self._fitted(value, one) for value, one in zip(made, fake, strict=True)]
 
+    def _laid(self, value: SSAValue, fake: Any) -> tuple[SSAValue, Lies]:
+        """Return a value for memory, and how it lies there: a kernel that computes it writes it as PyTorch has it."""
+        order = _order(fake)
+        if order is None or not isinstance(value.owner, MapOp | CastOp | ReduceOp):
+            return value, Lies(order, False)
+        return self.w.copy(self.w.transpose(value, order)), Lies(order, True)
+
     def _call(self, node: Any, fake: Any) -> Any:
         """Let an op run as ATen."""
         leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
@@ -184,8 +206,9 @@ class Converter:
         for leaf in leaves:
             value = self._values[leaf] if isinstance(leaf, torch.fx.Node) else leaf
             if isinstance(value, SSAValue):
-                template.append(("tensor", (len(inputs), _order(leaf.meta.get("val")))))
-                inputs.append(cast("SSAValue[Any]", value))
+                laid, lies = self._laid(cast("SSAValue[Any]", value), leaf.meta.get("val"))
+                template.append(("tensor", (len(inputs), lies)))
+                inputs.append(laid)
             else:
                 template.append(_number(value))
         made, outline = pytree.tree_flatten(fake)
@@ -319,8 +342,8 @@ class _Call:
         def call(*tensors: Any) -> Any:
             leaves = list(fixed)
             for at in places:
-                number, order = fixed[at]
-                leaves[at] = in_order(tensors[number], order)
+                number, lies = fixed[at]
+                leaves[at] = in_order(tensors[number], lies)
             args, kwargs = pytree.tree_unflatten(leaves, self._spec)
             found = self._target(*args, **kwargs)
             made = [one for one in pytree.tree_leaves(found) if one is not None]
@@ -344,10 +367,13 @@ def _hint(size: Any) -> int:
     return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)
 
 
-def in_order(tensor: Any, order: tuple[int, ...] | None) -> Any:
-    """Return a tensor whose dimensions lie in an order, or as they are where that is None."""
+def in_order(tensor: Any, lies: Lies) -> Any:
+    """Return a tensor as an op or a caller has to get it."""
+    order = lies.order
     if order is None:
         return tensor
+    if lies.is_turned:
+        return tensor.permute([order.index(axis) for axis in range(len(order))])
     if tensor.permute(order).is_contiguous():
         return tensor
     return torch.empty_permuted(tensor.shape, order, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
