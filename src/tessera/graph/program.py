@@ -67,13 +67,22 @@ class Program:
         calls: what it calls, by name: each takes the sizes of symbols and gives a function of arrays.
         contiguous: whether each argument's elements lie side by side, in order.
         hints: sizes of the symbols at the first call.
+        loose: for a call by name whether each of its results lies in another order, the same for the same sizes.
     """
 
-    def __init__(self, module: ModuleOp, calls: Mapping[str, Call], contiguous: Sequence[bool], hints: Sizes) -> None:
+    def __init__(
+        self,
+        module: ModuleOp,
+        calls: Mapping[str, Call],
+        contiguous: Sequence[bool],
+        hints: Sizes,
+        loose: Mapping[str, Sequence[bool]] | None = None,
+    ) -> None:
         GroupPass().apply(module)
         self.module = module
         self._graph = next(op for op in module.ops if isinstance(op, GraphOp))
         self._calls = calls
+        self._loose = loose or {}
         self._hints = hints
         self._numbers: dict[SSAValue, int] = {}
         self._lies: dict[SSAValue, bool] = {}
@@ -103,6 +112,9 @@ class Program:
                 self._number(op.result, self._lies[op.source] and not grows)
             case SliceOp():
                 self._number(op.result, False)
+            case CallOp() if op.callee.data in self._loose:
+                for result, is_loose in zip(op.results, self._loose[op.callee.data], strict=True):
+                    self._number(result, not is_loose)
             case _:
                 for result in op.results:
                     self._number(result, True)
@@ -178,7 +190,8 @@ class Program:
         goals = [self._numbers[value] for value in op.results]
         operands = [self._numbers[value] for value in op.operands]
         if isinstance(op, CallOp):
-            return partial(_call, self._calls[op.callee.data](sizes), operands, goals)
+            lies = [self._lies[value] for value in op.results]
+            return partial(_call, self._calls[op.callee.data](sizes), operands, goals, lies)
         return partial(_apply, _function_of(op, sizes), operands, goals[0])
 
     def _launch(self, kernel: Kernel, values: Values, sizes: Sizes) -> Step:
@@ -271,9 +284,10 @@ def _apply(function: Call, operands: Sequence[int], goal: int, values: Values) -
     values[goal] = function(*(values[number] for number in operands))
 
 
-def _call(function: Call, operands: Sequence[int], goals: Sequence[int], values: Values) -> None:
-    for number, result in zip(goals, function(*(values[number] for number in operands)), strict=True):
-        values[number] = _lying(result)
+def _call(function: Call, operands: Sequence[int], goals: Sequence[int], lies: Sequence[bool], values: Values) -> None:
+    found = function(*(values[number] for number in operands))
+    for number, result, in_order in zip(goals, found, lies, strict=True):
+        values[number] = _lying(result) if in_order else result
 
 
 def _lying(array: Any) -> Any:

@@ -135,7 +135,7 @@ def _inner(access: Access, parts: Sequence[Sequence[int]]) -> int | None:
 def _blocks(sizes: Sequence[int], rows: Sequence[bool], inner: Sequence[int | None], fixed: Sequence[int]) -> list[int]:
     """Return how many elements along each axis a program takes: rows whole, else as many as are neighbours."""
     if any(rows):
-        blocks = [0 if row else 1 for row in rows]
+        blocks = [0 if row else block or 1 for row, block in zip(rows, fixed, strict=True)]
         if not rows[-1]:
             held = prod(size for size, row in zip(sizes, rows, strict=True) if row)
             blocks[-1] = min(power_of_two(sizes[-1]), columns_beside(held))

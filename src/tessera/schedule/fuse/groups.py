@@ -8,6 +8,7 @@ where no other op would have to run in between. Views and constants are not plac
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from math import prod
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
@@ -20,7 +21,16 @@ from tessera.ir.graph.types import ONE, array_type, dims_of
 from tessera.ir.passes import Pass
 from tessera.numerics.functions import FUNCTIONS
 from tessera.schedule.fuse.group import Group
-from tessera.schedule.fuse.outside import goes_along_columns, goes_along_rows, prepare
+from tessera.schedule.fuse.outside import (
+    FEW_PROGRAMS,
+    OUTER,
+    goes_along_columns,
+    goes_along_rows,
+    insert,
+    is_static,
+    power_of_two,
+    prepare,
+)
 from tessera.schedule.fuse.places import (
     LOOSE,
     NONE,
@@ -62,7 +72,7 @@ def cut(graph: GraphOp) -> None:
     """Put the ops of a graph into groups."""
     prepare(graph)
     cutter = Cutter(graph.body.block)
-    for op in graph.body.block.ops:
+    for op in list(graph.body.block.ops):
         if isinstance(op, PLACED):
             cutter.place(op)
     GroupWriter(graph, *cutter.groups()).write()
@@ -242,18 +252,38 @@ class Cutter:
 
     def _place_parts(self, op: PartsOp) -> None:
         """Put a reduction by parts into the group of its operand, or into one that computes its operand again."""
-        found = self._found(op.source)
+        found = self._found(op.source) or self._beside(op.source)
         if found is not None:
             group, place = found
             along = place[op.axis.data]
-            fits = not group.reduced and group.parts in (None, (along, op.count.data))
-            if fits and self._may_join(op, group):
-                group.parts = along, op.count.data
-                self._put(op, group, place)
+            count = _beside_rows(op, group, along) if group.reduced else op.count.data
+            if count and group.parts in (None, (along, count)) and self._may_join(op, group):
+                group.parts = along, count
+                self._put(self._by(op, count), group, place)
                 return
         group, place = self._apart(op)
         group.repeated |= self._chain(op.source)
         self._put(op, group, place)
+
+    def _beside(self, value: SSAValue) -> tuple[Group, Place] | None:
+        """Return a group of rows that reads a value from memory as it lies, with the value's place there."""
+        alone, place = _alone(value)
+        for group in dict.fromkeys(self._home.values()):
+            if group.reduced and group.axes == alone.axes and (value, place) in reads_of(group):
+                return group, place
+        return None
+
+    def _by(self, op: PartsOp, count: int) -> PartsOp:
+        """Return a reduction by parts of another number of neighbours, which takes the place of one."""
+        if count == op.count.data:
+            return op
+        other = PartsOp(op.source, op.fn.data, op.axis.data, count)
+        insert([other], op)
+        self._order[other] = self._order[op]
+        op.result.replace_all_uses_with(other.result)
+        op.detach()
+        op.erase()
+        return other
 
     def _apart(self, op: PartsOp) -> tuple[Group, Place]:
         """Return a group of reductions by parts along the same axis, with the place of the operand in it."""
@@ -306,7 +336,8 @@ class Cutter:
         """Make one group of two of which an op reads values, where their axes are the same."""
         (first, place), (second, there) = into, other
         renamed = dict(zip(there, place, strict=True))
-        whole = set(range(len(second.axes))) <= renamed.keys() and not second.reduced and second.parts is None
+        whole = set(range(len(second.axes))) <= renamed.keys() and second.parts is None
+        whole = whole and (not second.reduced or {renamed[axis] for axis in second.reduced} == first.reduced)
         if not whole or len(first.places) + len(second.places) > MOST_OPS or self._between([op], second):
             return
         if len({*first.inputs(), *second.inputs()}) > MOST_INPUTS:
@@ -391,6 +422,20 @@ def _axes_for(view: Operation, group: Group, place: Place) -> tuple[int, ...] | 
     if not new:
         return ()
     return tuple(free) if [group.axes[axis] for axis in free] == new else None
+
+
+def _beside_rows(op: PartsOp, group: Group, along: int) -> int:
+    """Return how many rows a program holds that combines columns of them, too; 0 where that is not worth it."""
+    if not is_static(group.axes) or along in group.reduced or along != min(group.reduced) - 1:
+        return 0
+    count = HELD // power_of_two(prod(group.axes[axis].scale for axis in group.reduced))
+    return min(count, OUTER) if count >= LEAST_ROWS and group.axes[along].scale >= count * FEW_PROGRAMS else 0
+
+
+HELD = 1 << 13
+"""Elements of an array that a program holds which combines rows and, of several of them, columns."""
+LEAST_ROWS = 8
+"""Rows from which on what it writes is little beside what it need not read again."""
 
 
 def _reduced(op: ReduceOp, place: Place) -> frozenset[int]:

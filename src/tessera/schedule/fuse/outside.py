@@ -89,7 +89,7 @@ def _by_runs(op: ReduceOp) -> list[ReduceOp]:
         return [op]
     first = ReduceOp(op.source, op.fn.data, rows)
     second = ReduceOp(first.result, op.fn.data, [axis for axis in op.reduced if axis < last])
-    _insert([first, second], op)
+    insert([first, second], op)
     op.result.replace_all_uses_with(second.result)
     op.detach()
     op.erase()
@@ -103,7 +103,7 @@ def is_static(dims: Sequence[Dim]) -> bool:
 
 MOST_HELD = 512
 """Elements along dimensions other than the last ones that a program holds beside those of neighbouring columns."""
-FEW_PROGRAMS, FEW_ELEMENTS = 64, 1 << 15
+FEW_PROGRAMS, FEW_ELEMENTS = 64, 1 << 18
 """Programs that are worth a kernel; elements for which one is anyway."""
 
 
@@ -143,7 +143,7 @@ def _make_rows(op: ReduceOp) -> None:
     turned = TransposeOp(op.source, order)
     copied = CastOp(turned.result, array_type(turned.result).dtype)
     rows = ReduceOp(copied.result, op.fn.data, range(len(left), rank))
-    _insert([turned, copied, rows], op)
+    insert([turned, copied, rows], op)
     op.result.replace_all_uses_with(rows.result)
     op.detach()
     op.erase()
@@ -151,6 +151,10 @@ def _make_rows(op: ReduceOp) -> None:
 
 INNER, OUTER = 1024, 64
 """Elements along the last dimension, and along others, that a program combines."""
+MOST_INNER = 4096
+"""Elements along the last dimension that it does where they are known."""
+WHOLE = 1 << 14
+"""Elements of an array that one program combines."""
 
 
 def _take_parts(op: ReduceOp) -> None:
@@ -159,12 +163,14 @@ def _take_parts(op: ReduceOp) -> None:
         return
     dims = dims_of(op.source)
     wide = [axis for axis in op.reduced if dims[axis] != ONE]
-    if not wide or not (_is_long(op, wide) or (library_reduces(op) and isinstance(op.source.owner, MapOp | CastOp))):
+    fused = isinstance(op.source.owner, MapOp | CastOp)
+    if not wide or not (_is_long(op, wide) or (library_reduces(op) and (fused or _is_whole(op)))):
         return
     axis = wide[-1]
     last = axis == max(at for at, dim in enumerate(dims) if dim != ONE)
-    parts = PartsOp(op.source, op.fn.data, axis, INNER if last else OUTER)
-    _insert([parts], op)
+    inner = min(power_of_two(dims[axis].scale), MOST_INNER) if dims[axis].is_static else INNER
+    parts = PartsOp(op.source, op.fn.data, axis, inner if last else OUTER)
+    insert([parts], op)
     op.operands[0] = parts.result
 
 
@@ -176,13 +182,19 @@ def _is_long(op: ReduceOp, wide: Sequence[int]) -> bool:
     return MOST_HELD < dims[wide[0]].scale <= MOST_HELD * OUTER and dims[-1].scale >= OUTER
 
 
+def _is_whole(op: ReduceOp) -> bool:
+    """Return whether an array of known size becomes one number."""
+    return is_static(dims_of(op.source)) and not any(dim != ONE for dim in dims_of(op.result))
+
+
 def goes_along_rows(op: ReduceOp) -> bool:
     """Return whether each row of a reduction is a program's; the library has code for wide ones and for columns."""
     dims = dims_of(op.source)
     left = [axis for axis, dim in enumerate(dims) if axis not in op.reduced and dim != ONE]
     along = [axis for axis in op.reduced if dims[axis] != ONE]
     last = not left or not along or left[-1] < along[0]
-    return last and (bool(left) or not along or not library_reduces(op))
+    few = _is_whole(op) and prod(dim.scale for dim in dims) <= WHOLE
+    return last and (bool(left) or not along or few or not library_reduces(op))
 
 
 def _write_constants(op: Operation) -> None:
@@ -194,11 +206,12 @@ def _write_constants(op: Operation) -> None:
 
 def _written(value: SSAValue, op: Operation) -> SSAValue:
     copy = CastOp(value, array_type(value).dtype)
-    _insert([copy], op)
+    insert([copy], op)
     return copy.result
 
 
-def _insert(made: list[Operation], before: Operation) -> None:
+def insert(made: list[Operation], before: Operation) -> None:
+    """Put ops before another, with its place in the source."""
     block = before.parent_block()
     assert block is not None, "an op of a graph is in its block"
     for one in made:

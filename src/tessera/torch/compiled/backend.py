@@ -94,7 +94,7 @@ class Compiled:
 
     def __init__(self, converted: Converted) -> None:
         calls: dict[str, Any] = dict(converted.calls)
-        self._program = Program(converted.module, calls, converted.contiguous, converted.hints)
+        self._program = Program(converted.module, calls, converted.contiguous, converted.hints, converted.loose)
         self._converted = converted
         self.kernels = len(self._program.kernels)
         # It takes a list, and empties it, so that arguments die when they are not needed any more.

@@ -60,6 +60,7 @@ class Converted:
         contiguous: whether each tensor's elements lie side by side, in order.
         hints: sizes of the symbols when it was traced.
         results: for each result the number of the graph's, with how it lies, or what it always is.
+        loose: for calls by name whether each result lies in another order than its dimensions'.
         left: how often each op runs as ATen.
         rows: how many ops have become Graph IR.
     """
@@ -72,6 +73,7 @@ class Converted:
     contiguous: tuple[bool, ...]
     hints: dict[str, int]
     results: tuple[tuple[bool, Any], ...]
+    loose: dict[str, list[bool]]
     left: Counter[str]
     rows: int
 
@@ -95,6 +97,7 @@ class Converter:
         self._traced = traced
         self._values: dict[Any, Any] = {}
         self._calls: dict[str, Callable[[Any], Callable[..., Any]]] = {}
+        self._loose: dict[str, list[bool]] = {}
         self.left = Counter[str]()
         self._rows = 0
         places = [node for node in traced.graph.nodes if node.op == "placeholder"]
@@ -149,6 +152,7 @@ class Converter:
             self._contiguous,
             dict(self.w.hints),
             tuple(given),
+            self._loose,
             self.left,
             self._rows,
         )
@@ -216,7 +220,9 @@ class Converter:
         if not all(one is None or isinstance(one, torch.Tensor) for one in made) or not tensors:
             raise Unknown(f"{node.target}, whose result is no tensor")
         name = f"{node.target} {len(self._calls)}"
-        self._calls[name] = _Call(node.target, tuple(template), spec, [one.dtype for one in tensors])
+        kinds = [(one.dtype, Lies(_order(one), False)) for one in tensors]
+        self._calls[name] = _Call(node.target, tuple(template), spec, kinds)
+        self._loose[name] = [lies.order is not None for _, lies in kinds]
         results = iter(self.w.call(name, inputs, [type_of(one) for one in tensors]))
         self.left[str(node.target)] += 1
         return pytree.tree_unflatten([None if one is None else next(results) for one in made], outline)
@@ -328,11 +334,13 @@ class _Call:
         target: the op.
         template: its arguments: of each whether it is a tensor, a size or a constant, and which.
         spec: how they are nested.
-        dtypes: of its results, as PyTorch has traced them: some kernels give others.
+        kinds: dtypes and order of its results, as PyTorch has traced them: some kernels give others.
     """
 
-    def __init__(self, target: Any, template: tuple[tuple[str, Any], ...], spec: Any, dtypes: Sequence[Any]) -> None:
-        self._target, self._template, self._spec, self._dtypes = target, template, spec, dtypes
+    def __init__(
+        self, target: Any, template: tuple[tuple[str, Any], ...], spec: Any, kinds: Sequence[tuple[Any, Lies]]
+    ) -> None:
+        self._target, self._template, self._spec, self._kinds = target, template, spec, kinds
 
     def __call__(self, sizes: Any) -> Callable[..., Any]:
         """Return the function of its tensors, for sizes of symbols."""
@@ -347,7 +355,7 @@ class _Call:
             args, kwargs = pytree.tree_unflatten(leaves, self._spec)
             found = self._target(*args, **kwargs)
             made = [one for one in pytree.tree_leaves(found) if one is not None]
-            return [one.to(dtype) for one, dtype in zip(made, self._dtypes, strict=True)]
+            return [in_order(one.to(dtype), lies) for one, (dtype, lies) in zip(made, self._kinds, strict=True)]
 
         return call
 
