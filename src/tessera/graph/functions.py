@@ -9,7 +9,7 @@ import numpy as np
 from xdsl.ir import SSAValue
 
 from tessera.errors import LanguageError, TypeMismatchError, caller_location, shown
-from tessera.graph.traced import Array, Size, Trace, dtype_of
+from tessera.graph.traced import Array, Size, Trace, dims_from, dtype_of
 from tessera.graph.trees import flatten
 from tessera.ir.graph.types import ONE, array_type, dims_of, ordered, product
 from tessera.numerics.dtypes import DType, accumulator_of, f32
@@ -239,7 +239,7 @@ def reshape(x: Any, shape: Any, order: Any = "C") -> Array:
     with trace.at_caller() as writer:
         if order != "C":
             raise _missing("reshape(order=...)")
-        dims = [Dim((), one) if isinstance(one, int) else _dim(one) for one in wanted]
+        dims = list(dims_from(wanted))
         own = product(dims_of(x.ssa))
         if Dim((), -1) in dims:
             at = dims.index(Dim((), -1))
@@ -263,12 +263,6 @@ def _quotient(dims: Sequence[Dim], others: Sequence[Dim]) -> Dim:
     return product(left) // product(rest)
 
 
-def _dim(value: Any) -> Dim:
-    if isinstance(value, Size):
-        return value.dim
-    raise TypeMismatchError(f"{shown(value)} is no size", code="not-a-value", help="give a number or x.shape[i]")
-
-
 @numpy(np.transpose)
 def transpose(x: Any, axes: Any = None) -> Array:
     """Return an array with its dimensions permuted, by default in the opposite order."""
@@ -286,6 +280,18 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Array:
     first, second = _axis(x.ndim, axis1), _axis(x.ndim, axis2)
     order[first], order[second] = second, first
     return transpose(x, order)
+
+
+@numpy(np.moveaxis)
+def moveaxis(a: Any, source: Any, destination: Any) -> Array:
+    """Return an array with dimensions at other places, the rest in order."""
+    places = [[_axis(a.ndim, axis) for axis in _several(given)] for given in (source, destination)]
+    if any(len({*each}) < len(each) for each in places) or len(places[0]) != len(places[1]):
+        raise _bad_axis(a.ndim, source)
+    order = [axis for axis in range(a.ndim) if axis not in places[0]]
+    for to, axis in sorted(zip(places[1], places[0], strict=True)):
+        order.insert(to, axis)
+    return transpose(a, order)
 
 
 @numpy(np.expand_dims)
@@ -312,7 +318,7 @@ def squeeze(x: Any, axis: Any = None) -> Array:
 def broadcast_to(x: Any, shape: Any) -> Array:
     """Return an array repeated to a shape."""
     with x.trace.at_caller() as writer:
-        dims = [Dim((), one) if isinstance(one, int) else _dim(one) for one in shape]
+        dims = dims_from(shape)
         if writer.broadcast_dims([dims_of(x.ssa), dims], "broadcast_to") != tuple(map(ordered, dims)):
             raise TypeMismatchError(f"{x!r} does not broadcast to {shape}", code="shape-mismatch")
         return Array(x.trace, writer.broadcast_to(x.ssa, dims))

@@ -56,7 +56,7 @@ def _fresh(trace: Trace, tree: Any) -> tuple[list[Array], Outline, Any]:
     """Return the arrays of a tree as ones of their own, how they are nested, and the tree of them."""
     leaves, outline = flatten(tree)
     with trace.at_caller() as writer:
-        made = [Array(trace, writer.copy(trace.array(leaf).ssa)) for leaf in leaves]
+        made = [Array(trace, writer.alias(trace.array(leaf).ssa)) for leaf in leaves]
     return made, outline, unflatten(outline, iter(made))
 
 
@@ -111,7 +111,8 @@ def value_and_grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: 
                 )
             leaves, outline, given[number] = _fresh(trace, args[number])
             made.append((leaves, outline))
-        found = function(*given, **kwargs)
+        with trace.differentiated():
+            found = function(*given, **kwargs)
         value = _number(found[0] if has_aux else found)
         with trace.at_caller() as writer:
             one = writer.full(1.0, array_type(value.ssa).dtype)
@@ -168,7 +169,8 @@ def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[...,
     def pull(arguments: Any, weights: Any) -> Any:
         trace = trace_of(arguments, weights)
         leaves, outline, fresh = _fresh(trace, arguments)
-        results, nested = flatten(function(*fresh))
+        with trace.differentiated():
+            results, nested = flatten(function(*fresh))
         given, also = flatten(weights)
         if nested != also:
             raise CallError(
@@ -242,7 +244,8 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
             )
         along = [trace.array(one).ssa for one in given]
         _check_alike(trace, leaves, along)
-        results, nested = flatten(function(*fresh))
+        with trace.differentiated():
+            results, nested = flatten(function(*fresh))
         with trace.at_caller() as writer:
             of = [trace.array(one).ssa for one in results]
             found = tangents_of(writer, of, [leaf.ssa for leaf in leaves], along)

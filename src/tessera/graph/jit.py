@@ -9,8 +9,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
-import numpy as np
-
 from tessera.data import dataclass
 from tessera.errors import CallError, caller_location, shown
 from tessera.frontend.exact import exact
@@ -20,7 +18,6 @@ from tessera.graph.trees import Outline, flatten, unflatten
 from tessera.ir.graph.types import ArrayType
 from tessera.ops import arrays
 from tessera.runtime.arguments import common_device
-from tessera.runtime.readers import READERS
 from tessera.runtime.views import ArrayView
 from tessera.target.dims import Dim, solved
 
@@ -98,7 +95,7 @@ class Jit(Generic[P, R]):
         leaves, outline = flatten((args, kwargs))
         if any(isinstance(leaf, Array) for leaf in leaves):
             return self._function(*args, **kwargs)
-        places = [at for at, leaf in enumerate(leaves) if _is_array(leaf)]
+        places = [at for at, leaf in enumerate(leaves) if arrays.is_array(leaf)]
         given = [leaves[at] for at in places]
         if not given:
             raise CallError(
@@ -171,7 +168,7 @@ class Jit(Generic[P, R]):
         constants = tuple(array for array, _ in trace.constants.values())
         held = [arrays.view(array, "a constant") for array in constants]
         contiguous = [_lies(view) for view in (*views, *held)]
-        program = Program(trace.writer.finish(values), {}, contiguous, hints)
+        program = Program(trace.writer.finish(values), trace.runs(), contiguous, hints)
         decided = tuple((*what, given) for what, given in trace.decided.items())
         return Entry(program, tuple(dims), tuple(trace.writer.equal), decided, constants, nested, results)
 
@@ -207,12 +204,6 @@ def _check_no_gradient(array: Any) -> None:
             location=caller_location(),
             help='torch.compile(f, backend="tessera") has them; or pass x.detach() and use ts.grad',
         )
-
-
-def _is_array(leaf: Any) -> bool:
-    if isinstance(leaf, np.generic | type):
-        return False
-    return type(leaf) in READERS or isinstance(leaf, np.ndarray) or arrays.is_torch(leaf) or hasattr(leaf, "__dlpack__")
 
 
 def _symbol(size: int, names: dict[int, Dim]) -> Dim:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn, cast
 
@@ -13,8 +13,9 @@ from tessera.errors import LanguageError, TesseraError, TypeMismatchError, calle
 from tessera.ir.graph.types import ArrayType, array_type, dims_of, ordered
 from tessera.ir.graph.writer import GraphWriter
 from tessera.ir.locations import to_loc
-from tessera.numerics.dtypes import DType, from_numpy, i64
+from tessera.numerics.dtypes import DType, f32, from_numpy, i64
 from tessera.ops import arrays
+from tessera.ops.traced import Traced
 from tessera.target.dims import Dim
 
 
@@ -33,6 +34,32 @@ class Trace:
         """Arrays of the program around that the function reads."""
         self.decided: dict[tuple[str, Dim, Dim], bool] = {}
         """What comparisons of sizes gave: every call of the graph has to give the same."""
+        self._names: dict[Any, str] = {}
+        self._used: dict[str, int] = {}
+        self.depth = 0
+        """How many derivatives are taken around what is traced."""
+
+    def name_of(self, name: str, key: Any) -> tuple[str, bool]:
+        """Return the name of what a call calls, and whether it is new: equal keys have one."""
+        found = self._names.get(key)
+        if found is not None:
+            return found, False
+        count = self._used[name] = self._used.get(name, 0) + 1
+        self._names[key] = made = name if count == 1 else f"{name} {count}"
+        return made, True
+
+    def runs(self) -> dict[str, Callable[..., Any]]:
+        """Return how each callee is run, by name."""
+        return {name: callee.run for name, callee in self.writer.callees.items()}
+
+    @contextmanager
+    def differentiated(self) -> Generator[None]:
+        """Trace what a derivative is taken of."""
+        self.depth += 1
+        try:
+            yield
+        finally:
+            self.depth -= 1
 
     @contextmanager
     def at_caller(self) -> Any:
@@ -142,6 +169,12 @@ class Size:
     def __floordiv__(self, other: Any) -> Any:
         return self._with(other, lambda a, b: a // b)
 
+    def __neg__(self) -> Any:
+        return 0 - self
+
+    def __mod__(self, other: Any) -> Any:
+        return self - self // other * other
+
     def __truediv__(self, other: Any) -> Any:
         return self._trace.array(self) / other
 
@@ -176,6 +209,24 @@ class Size:
         return str(self.dim)
 
 
+def dims_from(shape: Sequence[Any]) -> tuple[Dim, ...]:
+    """Return sizes as a graph has them.
+
+    Raises:
+        TypeMismatchError: `not-a-value` for what is no size.
+    """
+    return tuple(map(dim_from, shape))
+
+
+def dim_from(value: Any) -> Dim:
+    """Return a size as a graph has it."""
+    if isinstance(value, Size):
+        return value.dim
+    if hasattr(value, "__index__") and not isinstance(value, Array):
+        return Dim((), value.__index__())
+    raise TypeMismatchError(f"{shown(value)} is no size", code="not-a-value", help="give a number or x.shape[i]")
+
+
 def size(trace: Trace, dim: Dim) -> Any:
     """Return a size: a number where it is always the same."""
     dim = ordered(dim)
@@ -200,7 +251,7 @@ def _operator(fn: str, swapped: bool = False) -> Callable[[Any, Any], Any]:
     return apply
 
 
-class Array:
+class Array(Traced):
     """An array of a traced function. NumPy's functions take it, and it has their operators and methods.
 
     Args:
@@ -228,6 +279,36 @@ class Array:
     def dtype(self) -> Any:
         """The dtype, as NumPy has it."""
         return array_type(self.ssa).dtype.numpy()
+
+    @property
+    def element(self) -> DType:
+        """The dtype, as Tessera has it."""
+        return array_type(self.ssa).dtype
+
+    @property
+    def is_differentiated(self) -> bool:
+        """Whether a derivative is taken around what is traced."""
+        return self.trace.depth > 0
+
+    def join(self, value: Any) -> Any:
+        """Return an array of the program around as one of the graph; anything else as it is."""
+        return self.trace.array(value) if arrays.is_array(value) else value
+
+    def filled(self, shape: Sequence[Any], dtype: DType) -> Array:
+        """Return zeros beside the array."""
+        writer = self.trace.writer
+        zero = writer.cast(writer.full(0.0, f32), dtype) if dtype.is_float else writer.full(0, dtype)
+        return Array(self.trace, writer.broadcast_to(zero, dims_from(shape)))
+
+    def copied(self) -> Array:
+        """Return the array with elements that follow one another."""
+        return Array(self.trace, self.trace.writer.copy(self.ssa))
+
+    def call(self, step: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the results of a step of the library."""
+        from tessera.graph.steps import call_step
+
+        return call_step(self.trace, step, arguments)
 
     @property
     def size(self) -> Any:
