@@ -53,7 +53,7 @@ def push_through(op: Stated, w: GraphWriter, tangents: Values, needed: Sequence[
     return _shaped(w, op.results, push(op, tangents, needed))
 
 
-_HELP = "state one with ts.custom_vjp or ts.custom_jvp, or take ts.stop_gradient(x)"
+_HELP = "state one with ts.custom_vjp, ts.custom_jvp or, for a kernel, @kernel.vjp; or take ts.stop_gradient(x)"
 
 
 def _callee(op: Stated, w: GraphWriter) -> Callee:

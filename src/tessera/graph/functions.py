@@ -86,12 +86,14 @@ def call_ufunc(trace: Trace, ufunc: Any, method: str, inputs: Sequence[Any], opt
         return Array(trace, writer.apply(_UFUNCS[ufunc], *map(trace.operand, inputs)))
 
 
-def call_function(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def call_function(trace: Trace, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Return one of NumPy's functions of whole arrays.
 
     Raises:
         LanguageError: `not-traceable`.
     """
+    if function in _CREATED:
+        return create(trace, function, args, kwargs)
     ours = _FUNCTIONS.get(function)
     if ours is None:
         raise _missing(function.__name__)
@@ -324,24 +326,64 @@ def broadcast_to(x: Any, shape: Any) -> Array:
         return Array(x.trace, writer.broadcast_to(x.ssa, dims))
 
 
-@numpy(np.zeros_like)
-def zeros_like(x: Any, dtype: Any = None) -> Array:
-    """Return zeros."""
-    return full_like(x, 0, dtype)
+def _made(trace: Trace, value: Any, shape: Any, kind: DType) -> Array:
+    """Return a number as often as a shape has elements, as an array of its own."""
+    with trace.at_caller() as writer:
+        one = (
+            writer.cast(writer.full(value, f32), kind) if kind.is_float and kind.bits < 16 else writer.full(value, kind)
+        )
+        made = writer.broadcast_to(one, dims_from(_several(shape)))
+        return Array(trace, made, is_own=True)
 
 
-@numpy(np.ones_like)
-def ones_like(x: Any, dtype: Any = None) -> Array:
-    """Return ones."""
-    return full_like(x, 1, dtype)
+def _made_like(value: float) -> Callable[..., Array]:
+    def like(
+        x: Any, dtype: Any = None, order: Any = "K", subok: Any = True, shape: Any = None, *, device: Any = None
+    ) -> Array:
+        kind = array_type(x.ssa).dtype if dtype is None else dtype_of(dtype)
+        return _made(x.trace, value, x.shape if shape is None else shape, kind)
+
+    return like
+
+
+@numpy(np.copy)
+def copy(a: Any, order: Any = "K", subok: Any = False) -> Array:
+    """Return an array of its own with the same elements."""
+    with a.trace.at_caller() as writer:
+        return Array(a.trace, writer.copy(a.ssa))
+
+
+numpy(np.zeros_like)(_made_like(0))
+numpy(np.empty_like)(_made_like(0))
+numpy(np.ones_like)(_made_like(1))
 
 
 @numpy(np.full_like)
-def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Array:
-    """Return a number as often as an array has elements."""
-    with x.trace.at_caller() as writer:
-        kind = array_type(x.ssa).dtype if dtype is None else dtype_of(dtype)
-        return Array(x.trace, writer.broadcast_to(writer.full(fill_value, kind), dims_of(x.ssa)))
+def full_like(
+    x: Any, fill_value: Any, dtype: Any = None, order: Any = "K", subok: Any = True, shape: Any = None
+) -> Any:
+    """Return a number as often as an array, or a shape, has elements."""
+    return _made_like(fill_value)(x, dtype, order, subok, shape)
+
+
+def create(trace: Trace, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Array:
+    """Return what one of NumPy's functions that take `like=` makes: `np.empty(shape, dtype, like=x)`.
+
+    Raises:
+        LanguageError: `not-traceable`.
+    """
+    value = _CREATED[function]
+    given = list(args)
+    shape = given.pop(0) if given else kwargs["shape"]
+    if value is None:
+        value = given.pop(0) if given else kwargs["fill_value"]
+    dtype = given.pop(0) if given else kwargs.get("dtype")
+    if dtype is None:
+        dtype = np.asarray(value).dtype if function is np.full else np.float64
+    return _made(trace, value, shape, dtype_of(dtype))
+
+
+_CREATED: dict[Any, Any] = {np.empty: 0, np.zeros: 0, np.ones: 1, np.full: None}
 
 
 @numpy(np.concatenate)

@@ -10,8 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from tessera.data import dataclass
+from tessera.driver.traced import TRACERS
 from tessera.errors import CallError, caller_location, shown
 from tessera.frontend.exact import exact
+from tessera.graph.kernels import call_kernel
 from tessera.graph.program import Program
 from tessera.graph.traced import COMPARE, Array, Trace
 from tessera.graph.trees import Outline, flatten, unflatten
@@ -23,6 +25,8 @@ from tessera.target.dims import Dim, solved
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+TRACERS[Array] = call_kernel
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,7 +158,9 @@ class Jit(Generic[P, R]):
         dims = [tuple(_symbol(size, names) for size in view.shape) for view in views]
         hints = {str(dim): size for size, dim in names.items()}
         name = re.sub(r"\W+", "_", self._name).strip("_") or "graph"
-        trace = Trace(name, [ArrayType.of(d, view.dtype) for d, view in zip(dims, views, strict=True)], hints)
+        trace = Trace(
+            name, [ArrayType.of(d, view.dtype) for d, view in zip(dims, views, strict=True)], hints, views[0].device
+        )
         filled = list(leaves)
         for at, argument in zip(places, list(trace.writer.arguments), strict=True):
             filled[at] = Array(trace, argument)

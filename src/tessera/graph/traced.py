@@ -16,6 +16,7 @@ from tessera.ir.locations import to_loc
 from tessera.numerics.dtypes import DType, f32, from_numpy, i64
 from tessera.ops import arrays
 from tessera.ops.traced import Traced
+from tessera.runtime.device import Device
 from tessera.target.dims import Dim
 
 
@@ -26,10 +27,12 @@ class Trace:
         name: the function's name.
         types: the arrays that it takes.
         hints: sizes of the symbols at this call.
+        device: where the arrays are.
     """
 
-    def __init__(self, name: str, types: Sequence[ArrayType], hints: dict[str, int]) -> None:
+    def __init__(self, name: str, types: Sequence[ArrayType], hints: dict[str, int], device: Device) -> None:
         self.writer = GraphWriter(name, types, hints)
+        self.device = device
         self.constants: dict[int, tuple[Any, SSAValue]] = {}
         """Arrays of the program around that the function reads."""
         self.decided: dict[tuple[str, Dim, Dim], bool] = {}
@@ -256,14 +259,15 @@ class Array(Traced):
 
     Args:
         trace: the tracing.
-        ssa: its value in the graph.
+        ssa: its value in the graph; another one once a kernel has written it.
+        is_own: whether it is memory of its own in which nothing is yet but one number.
     """
 
-    __slots__ = ("ssa", "trace")
+    __slots__ = ("is_own", "ssa", "trace")
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
-    def __init__(self, trace: Trace, ssa: SSAValue) -> None:
-        self.trace, self.ssa = trace, ssa
+    def __init__(self, trace: Trace, ssa: SSAValue, is_own: bool = False) -> None:
+        self.trace, self.ssa, self.is_own = trace, ssa, is_own
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -398,12 +402,16 @@ class Array(Traced):
     def __array_function__(self, function: Any, _types: Any, args: Any, kwargs: Any) -> Any:
         from tessera.graph.functions import call_function
 
-        return call_function(function, args, kwargs)
+        return call_function(self.trace, function, args, kwargs)
 
     def astype(self, dtype: Any) -> Array:
         """Return the elements in another dtype, Tessera's or NumPy's."""
         with self.trace.at_caller() as writer:
             return Array(self.trace, writer.cast(self.ssa, dtype_of(dtype)))
+
+    def copy(self) -> Array:
+        """Return an array of its own with the same elements."""
+        return cast(Array, np.copy(cast(Any, self)))
 
     def reshape(self, *shape: Any) -> Array:
         """Return the elements, in row-major order, as another shape; one size may be -1."""
