@@ -93,6 +93,7 @@ def same_shape(array: Any, name: str, wanted: Sequence[Any]) -> None:
             f"argument {name!r} has the shape {tuple(found)}, not {tuple(wanted)}",
             code="wrong-shape",
             location=caller_location(),
+            help=f"give an array of the shape {tuple(wanted)}",
         )
 
 
