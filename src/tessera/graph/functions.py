@@ -83,7 +83,7 @@ def call_ufunc(trace: Trace, ufunc: Any, method: str, inputs: Sequence[Any], opt
     if method != "__call__" or options or ufunc not in _UFUNCS:
         raise _missing(ufunc.__name__)
     with trace.at_caller() as writer:
-        return Array(trace, writer.apply(_UFUNCS[ufunc], *map(trace.operand, inputs)))
+        return Array(trace, writer.apply(_UFUNCS[ufunc], *trace.operands(inputs)))
 
 
 def call_function(trace: Trace, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -224,7 +224,7 @@ def where(condition: Any, x: Any, y: Any) -> Array:
     """Return elements of one of two arrays, as a condition says."""
     trace = trace_of(condition, x, y)
     with trace.at_caller() as writer:
-        return Array(trace, writer.apply("select", *map(trace.operand, (condition, x, y))))
+        return Array(trace, writer.apply("select", trace.operand(condition), *trace.operands((x, y))))
 
 
 @numpy(np.clip)

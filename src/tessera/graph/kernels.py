@@ -14,6 +14,7 @@ from tessera.driver.traced import rule_of
 from tessera.errors import CallError, LanguageError, TypeMismatchError, caller_location, shown
 from tessera.frontend.signature import ConstexprParam, ScalarParam, TensorParam
 from tessera.graph.calls import Sizes, Template, is_array, written
+from tessera.graph.floats import Number
 from tessera.graph.traced import Array, Trace
 from tessera.ir.graph.callees import Callee, Values
 from tessera.ir.graph.points import CastOp, FullOp, MapOp
@@ -101,6 +102,8 @@ def _operand(trace: Trace, param: Any, value: Any) -> Any:
         if not is_array(value):
             raise CallError(f"argument {param.name!r} is {shown(value)}, which is not an array", code="not-an-array")
         return value if isinstance(value, Array) else _Outside(trace, trace.array(value).ssa)
+    if isinstance(value, Number):
+        return float(value) if isinstance(param, ConstexprParam) else value.array
     if isinstance(param, ConstexprParam) and isinstance(value, Array):
         raise LanguageError(
             f"{param.name} is compiled in, and needs the value of a traced array",

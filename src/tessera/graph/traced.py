@@ -10,6 +10,7 @@ import numpy as np
 from xdsl.ir import SSAValue
 
 from tessera.errors import LanguageError, TesseraError, TypeMismatchError, caller_location, shown
+from tessera.graph.floats import Number
 from tessera.ir.graph.types import ArrayType, array_type, dims_of, ordered
 from tessera.ir.graph.writer import GraphWriter
 from tessera.ir.locations import to_loc
@@ -37,6 +38,8 @@ class Trace:
         """Arrays of the program around that the function reads."""
         self.decided: dict[tuple[str, Dim, Dim], bool] = {}
         """What comparisons of sizes gave: every call of the graph has to give the same."""
+        self.pinned: set[int] = set()
+        """Arguments, floats, whose values are those of every call of the graph."""
         self._names: dict[Any, str] = {}
         self._used: dict[str, int] = {}
         self.depth = 0
@@ -82,6 +85,8 @@ class Trace:
         """
         if isinstance(value, Array):
             return value.ssa
+        if isinstance(value, Number):
+            return self.writer.cast(value.ssa, f32)
         if isinstance(value, Size):
             return self.writer.size(value.dim, _INDEX)
         if isinstance(value, bool | int | float):
@@ -96,6 +101,15 @@ class Trace:
         raise TypeMismatchError(
             f"{shown(number)} is no array or number", code="not-a-value", help="give an array, or a Python number"
         )
+
+    def operands(self, values: Sequence[Any]) -> list[Any]:
+        """Return values as operands of one op: floats among the arguments take the dtype of the others."""
+        if not any(isinstance(value, Number) for value in values):
+            return list(map(self.operand, values))
+        found = [0.0 if isinstance(value, Number) else self.operand(value) for value in values]
+        dtype = self.writer.common(found)
+        pairs = zip(values, found, strict=True)
+        return [self.writer.cast(value.ssa, dtype) if isinstance(value, Number) else one for value, one in pairs]
 
     def constant(self, array: Any) -> SSAValue:
         """Return an array of the program around as an argument of the graph."""
@@ -328,7 +342,7 @@ class Array(Traced):
         """Return an elementwise function of arrays and numbers, this one among them."""
         trace = self.trace
         with trace.at_caller() as writer:
-            return Array(trace, writer.apply(fn, *map(trace.operand, values)))
+            return Array(trace, writer.apply(fn, *trace.operands(values)))
 
     __add__, __radd__ = _operator("add"), _operator("add", True)
     __sub__, __rsub__ = _operator("sub"), _operator("sub", True)
