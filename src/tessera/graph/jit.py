@@ -232,11 +232,12 @@ def _of_parts(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(kind: type, attributes: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        made = cast(Any, object).__new__(kind)
-        vars(made).update(attributes)
+        made: Any = cast(Any, object).__new__(kind)
+        held = cast("dict[str, Any]", made.__dict__)
+        held.update(attributes)
         before = {name: flatten(value) for name, value in attributes.items()}
         found = function(made, *args, **kwargs)
-        for name, value in vars(made).items():
+        for name, value in held.items():
             if name not in before or not _is_same(flatten(value), before[name]):
                 raise LanguageError(
                     f"{function.__name__} sets the attribute {name!r} of its object, which would be lost",

@@ -115,7 +115,7 @@ def test_linearize():
 def layers(again):
     def loss(x, w):
         def block(h):
-            for _ in range(3):
+            for _ in range(2):
                 h = np.tanh(ts.op.cumsum(h, 1) * w)
             return h
 
@@ -140,8 +140,8 @@ def test_checkpoint_computes_again_in_less_memory():
         calls.append(gradient.graph().count('"cumsum"'))
     for one, other in zip(*found, strict=True):
         assert np.abs(one - other).max() < 1e-12 * np.abs(one).max()
-    assert calls == [6, 12]
-    assert peaks[1] < 0.8 * peaks[0]
+    assert calls == [4, 8]
+    assert peaks[1] < 0.85 * peaks[0], peaks
 
 
 @pytest.mark.parametrize("function", [lambda x: np.sin(np.exp(x)), lambda x: np.sin(np.exp(x)) * Y])
