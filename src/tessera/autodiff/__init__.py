@@ -15,10 +15,10 @@ _ARGNUMS = "__tessera_argnums__"
 
 
 @overload
-def autodiff(function: Callable[P, R], /) -> Callable[P, R]: ...
+def autodiff(function: Callable[P, R]) -> Callable[P, R]: ...
 @overload
 def autodiff(*, argnums: int | Sequence[int]) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-def autodiff(function: Any = None, /, *, argnums: int | Sequence[int] = 0) -> Any:
+def autodiff(function: Any = None, *, argnums: int | Sequence[int] = 0) -> Any:
     """Say by which arguments a function is differentiated: a decorator, above or below `ts.jit`.
 
     Args:

@@ -7,6 +7,7 @@ import torch
 
 import tessera as ts
 from tessera import ops
+from tessera.ir.text import parse_module, text_of
 from tests.unit.graph.differences import assert_gradients
 
 RNG = np.random.default_rng(8)
@@ -173,6 +174,7 @@ def test_equal_calls_run_once():
     x = normal(5, 7)
     assert np.abs(f(x) - 3 * np.cumsum(x, 1)).max() < 1e-12
     assert f.graph().count("tessera_graph.call") == 1
+    assert text_of(parse_module(f.graph())) == f.graph()
 
 
 def test_unused_calls_do_not_run():
