@@ -9,6 +9,7 @@ from tessera.collecting import collector_paused
 
 with collector_paused(keep=True):
     from tessera import errors, numerics
+    from tessera.autodiff import autodiff
     from tessera.errors import (
         CallError,
         CompilerFault,
@@ -77,7 +78,20 @@ if TYPE_CHECKING:
     from tessera.driver.kernel import kernel
     from tessera.driver.loaded import load
     from tessera.frontend.tile import assume
-    from tessera.graph import grad, jit, jvp, stop_gradient, value_and_grad, vjp
+    from tessera.graph import (
+        checkpoint,
+        custom_jvp,
+        custom_vjp,
+        grad,
+        jit,
+        jvp,
+        linearize,
+        stop_gradient,
+        value_and_grad,
+        vjp,
+    )
+    from tessera.ops import mse
+    from tessera.ops.linalg import gemm
     from tessera.runtime import asarray, empty, from_dlpack, full, ones, to_numpy, zeros
     from tessera.target.artifact import Artifact
 
@@ -90,15 +104,21 @@ _LAZY = {
     "Artifact": "tessera.target.artifact",
     "asarray": "tessera.runtime",
     "assume": "tessera.frontend.tile",
+    "checkpoint": "tessera.graph",
     "compile": "tessera.driver.compile",
+    "custom_jvp": "tessera.graph",
+    "custom_vjp": "tessera.graph",
     "empty": "tessera.runtime",
     "from_dlpack": "tessera.runtime",
     "full": "tessera.runtime",
+    "gemm": "tessera.ops.linalg",
     "grad": "tessera.graph",
     "jit": "tessera.graph",
     "jvp": "tessera.graph",
     "kernel": "tessera.driver.kernel",
+    "linearize": "tessera.graph",
     "load": "tessera.driver.loaded",
+    "mse": "tessera.ops",
     "ones": "tessera.runtime",
     "stop_gradient": "tessera.graph",
     "to_numpy": "tessera.runtime",
@@ -129,12 +149,16 @@ __all__ = [
     "accum",
     "asarray",
     "assume",
+    "autodiff",
     "bf16",
     "bfloat16",
     "bool_",
     "cdiv",
+    "checkpoint",
     "compile",
     "constexpr",
+    "custom_jvp",
+    "custom_vjp",
     "dims",
     "dtype_var",
     "empty",
@@ -156,6 +180,7 @@ __all__ = [
     "from_dlpack",
     "full",
     "function",
+    "gemm",
     "grad",
     "i8",
     "i16",
@@ -168,8 +193,10 @@ __all__ = [
     "jit",
     "jvp",
     "kernel",
+    "linearize",
     "load",
     "loss_scale",
+    "mse",
     "numerics",
     "ones",
     "op",

@@ -166,6 +166,17 @@ CALLS: dict[str, tuple[Callable[..., Any], list[Any], dict[str, Any]]] = {
     "the other half of vjp": (ts.vjp(square, ARRAY)[1], [np.ones((), np.float32)], {}),
     "jvp": (ts.jvp, [square, (ARRAY,), (ARRAY,)], {}),
     "stop_gradient": (ts.stop_gradient, [ARRAY], {}),
+    "linearize": (ts.linearize, [square, ARRAY], {}),
+    "the other half of linearize": (ts.linearize(square, ARRAY)[1], [ARRAY], {}),
+    "checkpoint": (ts.checkpoint, [square], {}),
+    "autodiff": (ts.autodiff, [square], {"argnums": 0}),
+    "custom_vjp": (ts.custom_vjp, [square], {"nondiff_argnums": (1,)}),
+    "defvjp": (ts.custom_vjp(square).defvjp, [square, square], {}),
+    "custom_jvp": (ts.custom_jvp, [square], {"nondiff_argnums": (1,)}),
+    "defjvp": (ts.custom_jvp(square).defjvp, [square], {}),
+    "the gradient of a kernel": (doubled.vjp, [square], {}),
+    "gemm": (ts.gemm, [ARRAY, ARRAY], {"alpha": 2.0}),
+    "mse": (ts.mse, [ARRAY, ARRAY], {"reduction": "mean"}),
 }
 
 

@@ -14,6 +14,7 @@ from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.sums import ContractOp, ReduceOp
 from tessera.ir.graph.types import ONE, ZERO, array_type, dims_of
 from tessera.ir.graph.views import (
+    AliasOp,
     BroadcastOp,
     ConcatOp,
     PlaceOp,
@@ -29,14 +30,12 @@ Cotangents = Sequence[SSAValue | None]
 """What comes back to each operand of an op; None where it has no influence."""
 
 
-def no_adjoint(op: Operation, what: str) -> LanguageError:
+_AVOID = "compute it outside of what is differentiated, or from ts.stop_gradient(x)"
+
+
+def no_adjoint(op: Operation, what: str, help: str = _AVOID) -> LanguageError:
     """Return the error for an op that has no derivative."""
-    return LanguageError(
-        f"{what} has no adjoint",
-        code="no-adjoint",
-        location=location_of(op),
-        help="compute it outside of what is differentiated, or from ts.stop_gradient(x)",
-    )
+    return LanguageError(f"{what} has no adjoint", code="no-adjoint", location=location_of(op), help=help)
 
 
 @singledispatch
@@ -203,6 +202,16 @@ def _(op: ConcatOp, w: GraphWriter, cotangent: SSAValue) -> Cotangents:
 def _(op: ConcatOp, w: GraphWriter, tangents: Sequence[SSAValue | None]) -> SSAValue | None:
     pairs = zip(op.sources, tangents, strict=True)
     return w.concat([w.zeros_like(source) if one is None else one for source, one in pairs], op.axis.data)
+
+
+@pull_back.register
+def _(op: AliasOp, w: GraphWriter, cotangent: SSAValue) -> Cotangents:
+    return [cotangent]
+
+
+@push_forward.register
+def _(op: AliasOp, w: GraphWriter, tangents: Sequence[SSAValue | None]) -> SSAValue | None:
+    return tangents[0]
 
 
 @pull_back.register

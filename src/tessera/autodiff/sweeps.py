@@ -6,7 +6,10 @@ from collections.abc import Sequence
 
 from xdsl.ir import Operation, SSAValue
 
+from tessera.autodiff.calls import Stated, pull_through, push_through
 from tessera.autodiff.rules import added, is_smooth, pull_back, push_forward
+from tessera.ir.graph.callees import Values
+from tessera.ir.graph.views import OwnOp, StopOp
 from tessera.ir.graph.writer import GraphWriter
 
 
@@ -14,9 +17,14 @@ def _influenced(w: GraphWriter, given: Sequence[SSAValue]) -> dict[SSAValue, Non
     """Return the values that smoothly depend on some, in order, themselves among them."""
     found = dict.fromkeys(value for value in given if is_smooth(value))
     for op in w.graph.body.block.ops:
-        if any(operand in found for operand in op.operands):
+        if any(operand in found for operand in _read(op)):
             found.update(dict.fromkeys(result for result in op.results if is_smooth(result)))
     return found
+
+
+def _read(op: Operation) -> Sequence[SSAValue]:
+    """Return the operands that derivatives go through."""
+    return () if isinstance(op, StopOp) else op.inputs if isinstance(op, OwnOp) else op.operands
 
 
 def gradients(
@@ -42,15 +50,23 @@ def gradients(
         back.setdefault(result, []).append(cotangent)
     ends = {*given}
     for op in reversed(list(w.graph.body.block.ops)):
-        for result in op.results:
-            if result not in back or result not in influenced or result in ends:
-                continue
-            total = added(w, back.pop(result))
-            assert total is not None, "something came back"
-            for operand, part in zip(op.operands, pull_back(op, w, total), strict=True):
-                if part is not None and operand in influenced:
-                    back.setdefault(operand, []).append(part)
+        reached = [result in back and result in influenced and result not in ends for result in op.results]
+        if not any(reached):
+            continue
+        totals = [added(w, back.pop(one)) if is_in else None for one, is_in in zip(op.results, reached, strict=True)]
+        needed = [operand in influenced for operand in op.operands]
+        for operand, part, is_needed in zip(op.operands, _pulled(op, w, totals, needed), needed, strict=True):
+            if part is not None and is_needed:
+                back.setdefault(operand, []).append(part)
     return [added(w, back.get(value, ())) or w.zeros_like(value) for value in given]
+
+
+def _pulled(op: Operation, w: GraphWriter, cotangents: Values, needed: Sequence[bool]) -> Values:
+    if isinstance(op, Stated):
+        return pull_through(op, w, cotangents, needed)
+    (cotangent,) = cotangents
+    assert cotangent is not None, "something came back"
+    return pull_back(op, w, cotangent)
 
 
 def tangents_of(
@@ -75,10 +91,16 @@ def tangents_of(
     for op in list(w.graph.body.block.ops):
         if op not in needed or op.results[0] in known or not any(operand in known for operand in op.operands):
             continue
-        found = push_forward(op, w, [known.get(operand) for operand in op.operands])
-        if found is not None:
-            known[op.results[0]] = found
+        for result, found in zip(op.results, _pushed(op, w, [known.get(one) for one in op.operands]), strict=True):
+            if found is not None:
+                known[result] = found
     return [known.get(value) or w.zeros_like(value) for value in results]
+
+
+def _pushed(op: Operation, w: GraphWriter, tangents: Values) -> Values:
+    if isinstance(op, Stated):
+        return push_through(op, w, tangents, list(map(is_smooth, op.results)))
+    return [push_forward(op, w, tangents)]
 
 
 def _needed(results: Sequence[SSAValue]) -> set[Operation]:
@@ -88,5 +110,5 @@ def _needed(results: Sequence[SSAValue]) -> set[Operation]:
         owner = work.pop()
         if isinstance(owner, Operation) and owner not in found:
             found.add(owner)
-            work += [operand.owner for operand in owner.operands]
+            work += [operand.owner for operand in _read(owner)]
     return found

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from types import FunctionType
 from typing import Any, cast
 
 from tessera.driver.agreement import Agreement
 from tessera.driver.explain import Explanation
+from tessera.driver.traced import HasGradient
 from tessera.errors import CallError
 from tessera.frontend.text import keep_text
 
 
-class ByCall:
+class ByCall(HasGradient):
     """A kernel that is several.
 
     Args:
         function: the Python function.
         agreement: what other kernels of the same function have read of the program.
     """
-
-    __wrapped__: Callable[..., Any]
 
     def __init__(self, function: FunctionType, agreement: Agreement | None = None) -> None:
         keep_text(function)

@@ -17,6 +17,7 @@ from tessera.driver.binding import bind_arguments
 from tessera.driver.direct_calls import DirectCalls, Given, Origin
 from tessera.driver.explain import Explanation
 from tessera.driver.launch import Launch, Stream
+from tessera.driver.traced import tracer_of
 from tessera.entry.host import Callable as EntryCallable
 from tessera.errors import CallError, TesseraError, caller_location, shown
 from tessera.frontend.exact import exact
@@ -103,6 +104,9 @@ class Calls(EntryCallable, Generic[P, R], ABC):
             if kwargs or len(args) != len(self._kinds):
                 stream, names = self._pop_stream(kwargs), tuple(kwargs)
                 values = bind_arguments(self.signature, args, kwargs, self._tuned)
+            trace = tracer_of(values)
+            if trace is not None:
+                return cast(R, trace(self, values))
             pointers, scalars, owners, key = self._read(values)
             plan = self._plans.get(key)
             if plan is None:

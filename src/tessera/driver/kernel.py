@@ -23,6 +23,7 @@ from tessera.driver.direct_calls import Origin
 from tessera.driver.explain import Explanation
 from tessera.driver.launch import InterpreterPlan, Launch, checked, launcher_for, stream_source
 from tessera.driver.settings import settings
+from tessera.driver.traced import HasGradient
 from tessera.driver.variants import Space, Variant, Variants, destination_of
 from tessera.entry.host import call_directly
 from tessera.errors import CallError, LanguageError, caller_location, shown
@@ -50,7 +51,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Kernel(Calls[P, R]):
+class Kernel(Calls[P, R], HasGradient):
     """A compiled function over tiles. Call it like the function: `y = saxpy(x, y, 2.0)`.
 
     Args:
@@ -204,6 +205,27 @@ class Kernel(Calls[P, R]):
         launcher = launcher_for(self.variant_for(spec, views, device), device)
         shapes = [(view.shape, steps) for view, steps in zip(views, strides, strict=True)]
         return launcher.prepare([*shapes, *numbers]).launch
+
+    def written(self, args: Sequence[Any], views: Sequence[ArrayView]) -> tuple[tuple[bool, ...], tuple[int, ...]]:
+        """Return what a call would do to its arguments, of which only shapes, dtypes and device are known.
+
+        Args:
+            args: values by parameter; those of arrays do not count.
+            views: contiguous arrays.
+
+        Returns:
+            For each array whether it is stored to, and the places of the parameters that the kernel returns.
+
+        Raises:
+            TesseraError: an argument does not fit, or the code cannot be made.
+        """
+        self._check_constexprs(args)
+        device = common_device([tensor.name for tensor in self._expected], views) or default_device()
+        pointers = [(1 + number) << 44 for number in range(len(views))]
+        spec = self._specialization(args, pointers, views, [canonical_strides(view) for view in views])
+        artifact = self.variant_for(spec, views, device).artifact
+        stored = tuple(arg.written for arg in artifact.args if arg.kind == "tensor")
+        return stored, self._positions(artifact.returns)
 
     def _interpreted(
         self, args: Sequence[Any], spec: Specialization, views: list[ArrayView], device: Device

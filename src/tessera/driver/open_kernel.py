@@ -12,6 +12,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast
 from tessera.driver.agreement import Agreement
 from tessera.driver.binding import check_names
 from tessera.driver.by_call import ByCall
+from tessera.driver.traced import tracer_of
 from tessera.driver.variants import Space
 from tessera.errors import CallError
 from tessera.frontend.annotations import DTypeVar, OpenTensor, chosen_dtype
@@ -24,6 +25,11 @@ from tessera.target.artifact import Artifact
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def _dtype_of(value: Any) -> DType:
+    """Return the dtype of an array, of a traced one too."""
+    return view_of(value)[1].dtype if tracer_of((value,)) is None else value.element
 
 
 class OpenKernel(ByCall, Generic[P, R]):
@@ -98,7 +104,7 @@ class OpenKernel(ByCall, Generic[P, R]):
                     help=f"it is a {tensor}",
                 )
             elif isinstance(tensor.element, DTypeVar):
-                self._bind(dtypes, tensor.element, view_of(value)[1].dtype, name)
+                self._bind(dtypes, tensor.element, _dtype_of(value), name)
         return self._kernel_of({name: dtype for name, (dtype, _) in dtypes.items()}, missing)
 
     def _bind(self, dtypes: dict[str, tuple[DType, str]], variable: DTypeVar, dtype: DType, name: str) -> None:

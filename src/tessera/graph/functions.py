@@ -9,7 +9,7 @@ import numpy as np
 from xdsl.ir import SSAValue
 
 from tessera.errors import LanguageError, TypeMismatchError, caller_location, shown
-from tessera.graph.traced import Array, Size, Trace, dtype_of
+from tessera.graph.traced import Array, Size, Trace, dims_from, dtype_of
 from tessera.graph.trees import flatten
 from tessera.ir.graph.types import ONE, array_type, dims_of, ordered, product
 from tessera.numerics.dtypes import DType, accumulator_of, f32
@@ -83,15 +83,17 @@ def call_ufunc(trace: Trace, ufunc: Any, method: str, inputs: Sequence[Any], opt
     if method != "__call__" or options or ufunc not in _UFUNCS:
         raise _missing(ufunc.__name__)
     with trace.at_caller() as writer:
-        return Array(trace, writer.apply(_UFUNCS[ufunc], *map(trace.operand, inputs)))
+        return Array(trace, writer.apply(_UFUNCS[ufunc], *trace.operands(inputs)))
 
 
-def call_function(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def call_function(trace: Trace, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Return one of NumPy's functions of whole arrays.
 
     Raises:
         LanguageError: `not-traceable`.
     """
+    if function in _CREATED:
+        return create(trace, function, args, kwargs)
     ours = _FUNCTIONS.get(function)
     if ours is None:
         raise _missing(function.__name__)
@@ -222,7 +224,7 @@ def where(condition: Any, x: Any, y: Any) -> Array:
     """Return elements of one of two arrays, as a condition says."""
     trace = trace_of(condition, x, y)
     with trace.at_caller() as writer:
-        return Array(trace, writer.apply("select", *map(trace.operand, (condition, x, y))))
+        return Array(trace, writer.apply("select", trace.operand(condition), *trace.operands((x, y))))
 
 
 @numpy(np.clip)
@@ -239,7 +241,7 @@ def reshape(x: Any, shape: Any, order: Any = "C") -> Array:
     with trace.at_caller() as writer:
         if order != "C":
             raise _missing("reshape(order=...)")
-        dims = [Dim((), one) if isinstance(one, int) else _dim(one) for one in wanted]
+        dims = list(dims_from(wanted))
         own = product(dims_of(x.ssa))
         if Dim((), -1) in dims:
             at = dims.index(Dim((), -1))
@@ -263,12 +265,6 @@ def _quotient(dims: Sequence[Dim], others: Sequence[Dim]) -> Dim:
     return product(left) // product(rest)
 
 
-def _dim(value: Any) -> Dim:
-    if isinstance(value, Size):
-        return value.dim
-    raise TypeMismatchError(f"{shown(value)} is no size", code="not-a-value", help="give a number or x.shape[i]")
-
-
 @numpy(np.transpose)
 def transpose(x: Any, axes: Any = None) -> Array:
     """Return an array with its dimensions permuted, by default in the opposite order."""
@@ -286,6 +282,18 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Array:
     first, second = _axis(x.ndim, axis1), _axis(x.ndim, axis2)
     order[first], order[second] = second, first
     return transpose(x, order)
+
+
+@numpy(np.moveaxis)
+def moveaxis(a: Any, source: Any, destination: Any) -> Array:
+    """Return an array with dimensions at other places, the rest in order."""
+    places = [[_axis(a.ndim, axis) for axis in _several(given)] for given in (source, destination)]
+    if any(len({*each}) < len(each) for each in places) or len(places[0]) != len(places[1]):
+        raise _bad_axis(a.ndim, source)
+    order = [axis for axis in range(a.ndim) if axis not in places[0]]
+    for to, axis in sorted(zip(places[1], places[0], strict=True)):
+        order.insert(to, axis)
+    return transpose(a, order)
 
 
 @numpy(np.expand_dims)
@@ -312,30 +320,70 @@ def squeeze(x: Any, axis: Any = None) -> Array:
 def broadcast_to(x: Any, shape: Any) -> Array:
     """Return an array repeated to a shape."""
     with x.trace.at_caller() as writer:
-        dims = [Dim((), one) if isinstance(one, int) else _dim(one) for one in shape]
+        dims = dims_from(shape)
         if writer.broadcast_dims([dims_of(x.ssa), dims], "broadcast_to") != tuple(map(ordered, dims)):
             raise TypeMismatchError(f"{x!r} does not broadcast to {shape}", code="shape-mismatch")
         return Array(x.trace, writer.broadcast_to(x.ssa, dims))
 
 
-@numpy(np.zeros_like)
-def zeros_like(x: Any, dtype: Any = None) -> Array:
-    """Return zeros."""
-    return full_like(x, 0, dtype)
+def _made(trace: Trace, value: Any, shape: Any, kind: DType) -> Array:
+    """Return a number as often as a shape has elements, as an array of its own."""
+    with trace.at_caller() as writer:
+        one = (
+            writer.cast(writer.full(value, f32), kind) if kind.is_float and kind.bits < 16 else writer.full(value, kind)
+        )
+        made = writer.broadcast_to(one, dims_from(_several(shape)))
+        return Array(trace, made, is_own=True)
 
 
-@numpy(np.ones_like)
-def ones_like(x: Any, dtype: Any = None) -> Array:
-    """Return ones."""
-    return full_like(x, 1, dtype)
+def _made_like(value: float) -> Callable[..., Array]:
+    def like(
+        x: Any, dtype: Any = None, order: Any = "K", subok: Any = True, shape: Any = None, *, device: Any = None
+    ) -> Array:
+        kind = array_type(x.ssa).dtype if dtype is None else dtype_of(dtype)
+        return _made(x.trace, value, x.shape if shape is None else shape, kind)
+
+    return like
+
+
+@numpy(np.copy)
+def copy(a: Any, order: Any = "K", subok: Any = False) -> Array:
+    """Return an array of its own with the same elements."""
+    with a.trace.at_caller() as writer:
+        return Array(a.trace, writer.copy(a.ssa))
+
+
+numpy(np.zeros_like)(_made_like(0))
+numpy(np.empty_like)(_made_like(0))
+numpy(np.ones_like)(_made_like(1))
 
 
 @numpy(np.full_like)
-def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Array:
-    """Return a number as often as an array has elements."""
-    with x.trace.at_caller() as writer:
-        kind = array_type(x.ssa).dtype if dtype is None else dtype_of(dtype)
-        return Array(x.trace, writer.broadcast_to(writer.full(fill_value, kind), dims_of(x.ssa)))
+def full_like(
+    x: Any, fill_value: Any, dtype: Any = None, order: Any = "K", subok: Any = True, shape: Any = None
+) -> Any:
+    """Return a number as often as an array, or a shape, has elements."""
+    return _made_like(fill_value)(x, dtype, order, subok, shape)
+
+
+def create(trace: Trace, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Array:
+    """Return what one of NumPy's functions that take `like=` makes: `np.empty(shape, dtype, like=x)`.
+
+    Raises:
+        LanguageError: `not-traceable`.
+    """
+    value = _CREATED[function]
+    given = list(args)
+    shape = given.pop(0) if given else kwargs["shape"]
+    if value is None:
+        value = given.pop(0) if given else kwargs["fill_value"]
+    dtype = given.pop(0) if given else kwargs.get("dtype")
+    if dtype is None:
+        dtype = np.asarray(value).dtype if function is np.full else np.float64
+    return _made(trace, value, shape, dtype_of(dtype))
+
+
+_CREATED: dict[Any, Any] = {np.empty: 0, np.zeros: 0, np.ones: 1, np.full: None}
 
 
 @numpy(np.concatenate)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
+from tessera.autodiff import argnums_of, check_argnums, check_function
 from tessera.autodiff.sweeps import gradients, tangents_of
-from tessera.errors import CallError, TypeMismatchError, caller_location, shown
+from tessera.errors import CallError, TypeMismatchError, caller_location
 from tessera.graph.functions import is_traced, trace_of
 from tessera.graph.jit import jit
 from tessera.graph.traced import Array, Trace
@@ -23,18 +24,11 @@ def _check_function(function: object, argnums: Any = 0) -> None:
     Raises:
         CallError: `not-a-function` or `bad-argument`.
     """
-    if not callable(function):
+    check_function(function, "what a derivative is taken of")
+    check_argnums(argnums, "argnums")
+    if isinstance(argnums, tuple | list) and not argnums:
         raise CallError(
-            f"a derivative of {shown(function)}",
-            code="not-a-function",
-            location=caller_location(),
-            help="pass a function of arrays",
-        )
-    several = isinstance(argnums, tuple | list)
-    numbers: Any = cast(Any, argnums) if several else (argnums,)
-    if not numbers or not all(isinstance(one, int) and not isinstance(one, bool) for one in numbers):
-        raise CallError(
-            f"argnums is {shown(cast(object, argnums))}",
+            "argnums names no argument",
             code="bad-argument",
             location=caller_location(),
             help="the number of an argument, or a tuple of such numbers",
@@ -56,7 +50,7 @@ def _fresh(trace: Trace, tree: Any) -> tuple[list[Array], Outline, Any]:
     """Return the arrays of a tree as ones of their own, how they are nested, and the tree of them."""
     leaves, outline = flatten(tree)
     with trace.at_caller() as writer:
-        made = [Array(trace, writer.copy(trace.array(leaf).ssa)) for leaf in leaves]
+        made = [Array(trace, writer.alias(trace.array(leaf).ssa)) for leaf in leaves]
     return made, outline, unflatten(outline, iter(made))
 
 
@@ -76,14 +70,17 @@ def _number(value: Any) -> Array:
     return value
 
 
-def value_and_grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
+def value_and_grad(
+    function: Callable[..., Any], argnums: Argnums | None = None, has_aux: bool = False
+) -> Callable[..., Any]:
     """Return a function that gives the value and the gradient of a function (reverse mode).
 
     Args:
         function: gives one number of floating point, as an array without dimensions; with `has_aux` a pair of it and
             anything else.
         argnums: number of the argument, or numbers of arguments, that it is differentiated by. They may be tuples,
-            lists and dictionaries of arrays of floating point.
+            lists and dictionaries of arrays of floating point. By default what `ts.autodiff` says of the function,
+            else the first.
         has_aux: whether the function gives a pair.
 
     Returns:
@@ -94,6 +91,7 @@ def value_and_grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: 
         TypeMismatchError: `not-a-number`, when it is called.
         LanguageError: `no-adjoint`, when it is called, with the line that has no derivative.
     """
+    argnums = argnums_of(function) if argnums is None else argnums
     _check_function(function, argnums)
 
     def compute(*args: Any, **kwargs: Any) -> Any:
@@ -111,7 +109,8 @@ def value_and_grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: 
                 )
             leaves, outline, given[number] = _fresh(trace, args[number])
             made.append((leaves, outline))
-        found = function(*given, **kwargs)
+        with trace.differentiated():
+            found = function(*given, **kwargs)
         value = _number(found[0] if has_aux else found)
         with trace.at_caller() as writer:
             one = writer.full(1.0, array_type(value.ssa).dtype)
@@ -124,7 +123,7 @@ def value_and_grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: 
     return _traced(compute)
 
 
-def grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
+def grad(function: Callable[..., Any], argnums: Argnums | None = None, has_aux: bool = False) -> Callable[..., Any]:
     """Return a function that gives the gradient of a function (reverse mode).
 
     Args:
@@ -168,7 +167,8 @@ def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[...,
     def pull(arguments: Any, weights: Any) -> Any:
         trace = trace_of(arguments, weights)
         leaves, outline, fresh = _fresh(trace, arguments)
-        results, nested = flatten(function(*fresh))
+        with trace.differentiated():
+            results, nested = flatten(function(*fresh))
         given, also = flatten(weights)
         if nested != also:
             raise CallError(
@@ -242,7 +242,8 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
             )
         along = [trace.array(one).ssa for one in given]
         _check_alike(trace, leaves, along)
-        results, nested = flatten(function(*fresh))
+        with trace.differentiated():
+            results, nested = flatten(function(*fresh))
         with trace.at_caller() as writer:
             of = [trace.array(one).ssa for one in results]
             found = tangents_of(writer, of, [leaf.ssa for leaf in leaves], along)
@@ -250,6 +251,32 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
 
     both = tuple(primals), tuple(tangents)
     return push(*both) if is_traced(both) else jit(push)(*both)
+
+
+def linearize(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
+    """Return what a function gives, and its derivative there, a linear function (forward mode).
+
+    Args:
+        function: a function of arrays.
+        primals: its arguments.
+
+    Returns:
+        The results, and a function that takes a direction for each argument, a tree like it, and gives a tree like the
+        results: the Jacobian times the directions. It is traced once for all directions; outside of a traced function
+        it computes the function again.
+
+    Raises:
+        LanguageError: `no-adjoint`, when the derivative is called.
+    """
+    _check_function(function)
+
+    def push(arguments: Any, directions: Any) -> Any:
+        return jvp(function, arguments, directions)[1]
+
+    if is_traced(primals):
+        return function(*primals), lambda *directions: push(primals, directions)
+    pushed = jit(push)
+    return jit(function)(*primals), lambda *directions: pushed(primals, directions)
 
 
 def stop_gradient(x: Any) -> Any:

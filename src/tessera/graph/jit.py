@@ -7,25 +7,32 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from operator import is_
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 import numpy as np
 
 from tessera.data import dataclass
-from tessera.errors import CallError, caller_location, shown
+from tessera.driver.traced import TRACERS
+from tessera.errors import CallError, LanguageError, caller_location, shown
 from tessera.frontend.exact import exact
+from tessera.graph.floats import Number
+from tessera.graph.kernels import call_kernel
 from tessera.graph.program import Program
 from tessera.graph.traced import COMPARE, Array, Trace
 from tessera.graph.trees import Outline, flatten, unflatten
 from tessera.ir.graph.types import ArrayType
+from tessera.numerics.dtypes import f64
 from tessera.ops import arrays
+from tessera.runtime import asarray
 from tessera.runtime.arguments import common_device
-from tessera.runtime.readers import READERS
 from tessera.runtime.views import ArrayView
 from tessera.target.dims import Dim, solved
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+TRACERS[Array] = call_kernel
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +44,7 @@ class Entry:
         dims: the sizes of its arguments.
         equal: pairs of sizes that have to be equal.
         decided: what comparisons of sizes have to give.
+        pinned: arguments by place, floats that have to be these.
         constants: arrays of the program around, which follow the arguments.
         outline: how results are nested.
         results: for each the number of the graph's result, or what it is.
@@ -46,9 +54,14 @@ class Entry:
     dims: tuple[tuple[Dim, ...], ...]
     equal: tuple[tuple[Dim, Dim], ...]
     decided: tuple[tuple[str, Dim, Dim, bool], ...]
+    pinned: tuple[tuple[int, Any], ...]
     constants: tuple[Any, ...]
     outline: Outline
     results: tuple[tuple[bool, Any], ...]
+
+    def takes(self, leaves: Sequence[Any]) -> bool:
+        """Return whether the floats of a call are those that the graph is for."""
+        return all(exact(leaves[at]) == value for at, value in self.pinned)
 
     def sizes(self, shapes: Sequence[Sequence[int]]) -> dict[str, int] | None:
         """Return the sizes of symbols in a call, None where the graph is not for it."""
@@ -80,13 +93,15 @@ class Jit(Generic[P, R]):
         self._known: dict[Any, tuple[Entry, dict[str, int]]] = {}
         self._tracing = threading.RLock()
         self._last: Entry | None = None
+        self._methods: Jit[..., Any] | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the function.
 
         Args:
-            *args: arrays, numbers, and tuples, lists and dictionaries of them. Numbers, and all that is no array, count
-                by value: for another one the function is traced anew.
+            *args: arrays, numbers, and tuples, lists and dictionaries of them. Floats may differ from call to call,
+                where nothing asks for their value; for another integer, and anything else that is no array, the
+                function is traced anew.
             **kwargs: the same by name.
 
         Returns:
@@ -96,27 +111,34 @@ class Jit(Generic[P, R]):
             TesseraError: what the function does that cannot be traced, and what the compiler says.
         """
         leaves, outline = flatten((args, kwargs))
-        if any(isinstance(leaf, Array) for leaf in leaves):
+        if any(isinstance(leaf, Array | Number) for leaf in leaves):
             return self._function(*args, **kwargs)
-        places = [at for at, leaf in enumerate(leaves) if _is_array(leaf)]
-        given = [leaves[at] for at in places]
-        if not given:
+        floats = tuple(at for at, leaf in enumerate(leaves) if type(leaf) is float)
+        places = [at for at, leaf in enumerate(leaves) if arrays.is_array(leaf)]
+        if not places:
             raise CallError(
                 f"{self._name} is called without an array",
                 code="not-an-array",
                 location=caller_location(),
                 help="pass one; of numbers alone Python computes the function",
             )
+        first = leaves[places[0]]
+        if floats:
+            places = sorted([*places, *floats])
+        whole = list(leaves)
+        for at in floats:
+            whole[at] = _number(leaves[at], first)
+        given = [whole[at] for at in places]
         if "torch" in sys.modules:
             for array in given:
                 _check_no_gradient(array)
         apart = {*places}
-        statics = tuple(exact(leaf) for at, leaf in enumerate(leaves) if at not in apart)
+        statics = floats, tuple(exact(leaf) for at, leaf in enumerate(leaves) if at not in apart)
         read = [arrays.reader(array, "argument").read(array) for array in given]
         key = outline, statics, tuple((traits, pointer & 15) for pointer, traits, _ in read)
         found = self._known.get(key)
-        if found is None:
-            found = self._find(leaves, outline, places, statics)
+        if found is None or not found[0].takes(leaves):
+            found = self._find(leaves, whole, outline, places, statics)
             if len(self._known) > _MOST_KNOWN:
                 self._known.clear()
             self._known[key] = found
@@ -131,16 +153,16 @@ class Jit(Generic[P, R]):
         return getattr(self._function, "__name__", "the function")
 
     def _find(
-        self, leaves: Sequence[Any], outline: Outline, places: Sequence[int], statics: Any
+        self, leaves: Sequence[Any], whole: Sequence[Any], outline: Outline, places: Sequence[int], statics: Any
     ) -> tuple[Entry, dict[str, int]]:
         """Return the graph that serves a call, traced if need be."""
-        views = [arrays.view(leaves[at], "an array") for at in places]
+        views = [arrays.view(whole[at], "an array") for at in places]
         common_device([f"array {number}" for number in range(len(views))], views)
         shapes = [view.shape for view in views]
         kind = outline, statics, tuple(map(_kind, views))
         with self._tracing:
             for entry in self._entries.get(kind, ()):
-                sizes = entry.sizes(shapes)
+                sizes = entry.sizes(shapes) if entry.takes(leaves) else None
                 if sizes is not None:
                     return entry, sizes
             entry = self._trace(leaves, outline, places, views)
@@ -157,23 +179,37 @@ class Jit(Generic[P, R]):
         dims = [tuple(_symbol(size, names) for size in view.shape) for view in views]
         hints = {str(dim): size for size, dim in names.items()}
         name = re.sub(r"\W+", "_", self._name).strip("_") or "graph"
-        trace = Trace(name, [ArrayType.of(d, view.dtype) for d, view in zip(dims, views, strict=True)], hints)
+        trace = Trace(
+            name, [ArrayType.of(d, view.dtype) for d, view in zip(dims, views, strict=True)], hints, views[0].device
+        )
         filled = list(leaves)
         for at, argument in zip(places, list(trace.writer.arguments), strict=True):
-            filled[at] = Array(trace, argument)
+            is_float = type(leaves[at]) is float
+            filled[at] = Number(trace, argument, leaves[at], frozenset([at])) if is_float else Array(trace, argument)
         args, kwargs = unflatten(outline, iter(filled))
         function: Callable[..., Any] = self._function
         returned = function(*args, **kwargs)
         found, nested = flatten(returned)
-        values = [one.ssa for one in found if isinstance(one, Array)]
+        values = [one.ssa for one in found if isinstance(one, Array | Number)]
         numbers = iter(range(len(values)))
-        results = tuple((True, next(numbers)) if isinstance(one, Array) else (False, one) for one in found)
+        results = tuple((True, next(numbers)) if isinstance(one, Array | Number) else (False, one) for one in found)
         constants = tuple(array for array, _ in trace.constants.values())
         held = [arrays.view(array, "a constant") for array in constants]
         contiguous = [_lies(view) for view in (*views, *held)]
-        program = Program(trace.writer.finish(values), {}, contiguous, hints)
+        program = Program(trace.writer.finish(values), trace.runs(), contiguous, hints)
         decided = tuple((*what, given) for what, given in trace.decided.items())
-        return Entry(program, tuple(dims), tuple(trace.writer.equal), decided, constants, nested, results)
+        pinned = tuple((at, exact(leaves[at])) for at in sorted(trace.pinned))
+        return Entry(program, tuple(dims), tuple(trace.writer.equal), decided, pinned, constants, nested, results)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """Return the method of an object; see `jit`."""
+        return self if instance is None else Method(self, instance)
+
+    def methods(self) -> Jit[..., Any]:
+        """Return what a method runs: it takes the object's class and attributes in place of the object."""
+        if self._methods is None:
+            self._methods = Jit(_of_parts(self._function))
+        return self._methods
 
     def graph(self) -> str:
         """Return the graph of the last call in its textual form, cut into the groups that are its kernels.
@@ -191,7 +227,67 @@ class Jit(Generic[P, R]):
         return f"<ts.jit {self._name}>"
 
 
+def _of_parts(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method as a function of the object's class and attributes."""
+
+    @functools.wraps(function)
+    def call(kind: type, attributes: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        made: Any = cast(Any, object).__new__(kind)
+        held = cast("dict[str, Any]", made.__dict__)
+        held.update(attributes)
+        before = {name: flatten(value) for name, value in attributes.items()}
+        found = function(made, *args, **kwargs)
+        for name, value in held.items():
+            if name not in before or not _is_same(flatten(value), before[name]):
+                raise LanguageError(
+                    f"{function.__name__} sets the attribute {name!r} of its object, which would be lost",
+                    code="not-traceable",
+                    location=caller_location(),
+                    help="return what is to be kept, and set it outside",
+                )
+        return found
+
+    return call
+
+
+def _is_same(one: tuple[list[Any], Outline], other: tuple[list[Any], Outline]) -> bool:
+    """Return whether two trees hold the same objects."""
+    return one[1] == other[1] and all(map(is_, one[0], other[0]))
+
+
+class Method:
+    """A traced function as the method of an object.
+
+    Args:
+        function: the function.
+        instance: the object.
+    """
+
+    def __init__(self, function: Jit[..., Any], instance: Any) -> None:
+        functools.update_wrapper(cast(Any, self), cast(Any, function))
+        self._function, self._instance = function, instance
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the method: arrays and floats that the object holds are arguments as others are."""
+        if not hasattr(self._instance, "__dict__"):
+            return self._function(self._instance, *args, **kwargs)
+        return self._function.methods()(type(self._instance), vars(self._instance), *args, **kwargs)
+
+    def graph(self) -> str:
+        """Return the graph of the last call; see `Jit.graph`."""
+        return self._function.methods().graph()
+
+
 _MOST_KNOWN = 4096
+
+
+def _number(value: float, beside: Any) -> Any:
+    """Return a float as an array beside another one."""
+    if arrays.is_torch(beside):
+        return sys.modules["torch"].tensor(value, dtype=arrays.torch_dtypes()["f64"], device=beside.device)
+    if isinstance(beside, np.ndarray):
+        return np.array(value)
+    return asarray(np.array(value), f64, arrays.view(beside, "an array").device)
 
 
 def _check_no_gradient(array: Any) -> None:
@@ -207,12 +303,6 @@ def _check_no_gradient(array: Any) -> None:
             location=caller_location(),
             help='torch.compile(f, backend="tessera") has them; or pass x.detach() and use ts.grad',
         )
-
-
-def _is_array(leaf: Any) -> bool:
-    if isinstance(leaf, np.generic | type):
-        return False
-    return type(leaf) in READERS or isinstance(leaf, np.ndarray) or arrays.is_torch(leaf) or hasattr(leaf, "__dlpack__")
 
 
 def _symbol(size: int, names: dict[int, Dim]) -> Dim:
@@ -248,7 +338,8 @@ def jit(function: Callable[P, R]) -> Jit[P, R]:
 
     Returns:
         The function. It takes NumPy arrays and PyTorch tensors, in tuples, lists and dictionaries too. Another size
-        than before needs no tracing, other than one that was 0 or 1, or that decided an `if`.
+        than before needs no tracing, other than one that was 0 or 1, or that decided an `if`. It may be the method of a
+        class, whose object's attributes are arguments as others are; those that it sets are refused.
 
     Raises:
         CallError: `not-a-function`.

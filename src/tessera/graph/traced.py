@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn, cast
 
@@ -10,11 +10,14 @@ import numpy as np
 from xdsl.ir import SSAValue
 
 from tessera.errors import LanguageError, TesseraError, TypeMismatchError, caller_location, shown
+from tessera.graph.floats import Number
 from tessera.ir.graph.types import ArrayType, array_type, dims_of, ordered
 from tessera.ir.graph.writer import GraphWriter
 from tessera.ir.locations import to_loc
-from tessera.numerics.dtypes import DType, from_numpy, i64
+from tessera.numerics.dtypes import DType, f32, from_numpy, i64
 from tessera.ops import arrays
+from tessera.ops.traced import Traced
+from tessera.runtime.device import Device
 from tessera.target.dims import Dim
 
 
@@ -25,14 +28,44 @@ class Trace:
         name: the function's name.
         types: the arrays that it takes.
         hints: sizes of the symbols at this call.
+        device: where the arrays are.
     """
 
-    def __init__(self, name: str, types: Sequence[ArrayType], hints: dict[str, int]) -> None:
+    def __init__(self, name: str, types: Sequence[ArrayType], hints: dict[str, int], device: Device) -> None:
         self.writer = GraphWriter(name, types, hints)
+        self.device = device
         self.constants: dict[int, tuple[Any, SSAValue]] = {}
         """Arrays of the program around that the function reads."""
         self.decided: dict[tuple[str, Dim, Dim], bool] = {}
         """What comparisons of sizes gave: every call of the graph has to give the same."""
+        self.pinned: set[int] = set()
+        """Arguments, floats, whose values are those of every call of the graph."""
+        self._names: dict[Any, str] = {}
+        self._used: dict[str, int] = {}
+        self.depth = 0
+        """How many derivatives are taken around what is traced."""
+
+    def name_of(self, name: str, key: Any) -> tuple[str, bool]:
+        """Return the name of what a call calls, and whether it is new: equal keys have one."""
+        found = self._names.get(key)
+        if found is not None:
+            return found, False
+        count = self._used[name] = self._used.get(name, 0) + 1
+        self._names[key] = made = name if count == 1 else f"{name} {count}"
+        return made, True
+
+    def runs(self) -> dict[str, Callable[..., Any]]:
+        """Return how each callee is run, by name."""
+        return {name: callee.run for name, callee in self.writer.callees.items()}
+
+    @contextmanager
+    def differentiated(self) -> Generator[None]:
+        """Trace what a derivative is taken of."""
+        self.depth += 1
+        try:
+            yield
+        finally:
+            self.depth -= 1
 
     @contextmanager
     def at_caller(self) -> Any:
@@ -52,6 +85,8 @@ class Trace:
         """
         if isinstance(value, Array):
             return value.ssa
+        if isinstance(value, Number):
+            return self.writer.cast(value.ssa, f32)
         if isinstance(value, Size):
             return self.writer.size(value.dim, _INDEX)
         if isinstance(value, bool | int | float):
@@ -66,6 +101,15 @@ class Trace:
         raise TypeMismatchError(
             f"{shown(number)} is no array or number", code="not-a-value", help="give an array, or a Python number"
         )
+
+    def operands(self, values: Sequence[Any]) -> list[Any]:
+        """Return values as operands of one op: floats among the arguments take the dtype of the others."""
+        if not any(isinstance(value, Number) for value in values):
+            return list(map(self.operand, values))
+        found = [0.0 if isinstance(value, Number) else self.operand(value) for value in values]
+        dtype = self.writer.common(found)
+        pairs = zip(values, found, strict=True)
+        return [self.writer.cast(value.ssa, dtype) if isinstance(value, Number) else one for value, one in pairs]
 
     def constant(self, array: Any) -> SSAValue:
         """Return an array of the program around as an argument of the graph."""
@@ -142,6 +186,12 @@ class Size:
     def __floordiv__(self, other: Any) -> Any:
         return self._with(other, lambda a, b: a // b)
 
+    def __neg__(self) -> Any:
+        return 0 - self
+
+    def __mod__(self, other: Any) -> Any:
+        return self - self // other * other
+
     def __truediv__(self, other: Any) -> Any:
         return self._trace.array(self) / other
 
@@ -176,6 +226,24 @@ class Size:
         return str(self.dim)
 
 
+def dims_from(shape: Sequence[Any]) -> tuple[Dim, ...]:
+    """Return sizes as a graph has them.
+
+    Raises:
+        TypeMismatchError: `not-a-value` for what is no size.
+    """
+    return tuple(map(dim_from, shape))
+
+
+def dim_from(value: Any) -> Dim:
+    """Return a size as a graph has it."""
+    if isinstance(value, Size):
+        return value.dim
+    if hasattr(value, "__index__") and not isinstance(value, Array):
+        return Dim((), value.__index__())
+    raise TypeMismatchError(f"{shown(value)} is no size", code="not-a-value", help="give a number or x.shape[i]")
+
+
 def size(trace: Trace, dim: Dim) -> Any:
     """Return a size: a number where it is always the same."""
     dim = ordered(dim)
@@ -200,19 +268,20 @@ def _operator(fn: str, swapped: bool = False) -> Callable[[Any, Any], Any]:
     return apply
 
 
-class Array:
+class Array(Traced):
     """An array of a traced function. NumPy's functions take it, and it has their operators and methods.
 
     Args:
         trace: the tracing.
-        ssa: its value in the graph.
+        ssa: its value in the graph; another one once a kernel has written it.
+        is_own: whether it is memory of its own in which nothing is yet but one number.
     """
 
-    __slots__ = ("ssa", "trace")
+    __slots__ = ("is_own", "ssa", "trace")
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
-    def __init__(self, trace: Trace, ssa: SSAValue) -> None:
-        self.trace, self.ssa = trace, ssa
+    def __init__(self, trace: Trace, ssa: SSAValue, is_own: bool = False) -> None:
+        self.trace, self.ssa, self.is_own = trace, ssa, is_own
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -230,6 +299,36 @@ class Array:
         return array_type(self.ssa).dtype.numpy()
 
     @property
+    def element(self) -> DType:
+        """The dtype, as Tessera has it."""
+        return array_type(self.ssa).dtype
+
+    @property
+    def is_differentiated(self) -> bool:
+        """Whether a derivative is taken around what is traced."""
+        return self.trace.depth > 0
+
+    def join(self, value: Any) -> Any:
+        """Return an array of the program around as one of the graph; anything else as it is."""
+        return self.trace.array(value) if arrays.is_array(value) else value
+
+    def filled(self, shape: Sequence[Any], dtype: DType) -> Array:
+        """Return zeros beside the array."""
+        writer = self.trace.writer
+        zero = writer.cast(writer.full(0.0, f32), dtype) if dtype.is_float else writer.full(0, dtype)
+        return Array(self.trace, writer.broadcast_to(zero, dims_from(shape)))
+
+    def copied(self) -> Array:
+        """Return the array with elements that follow one another."""
+        return Array(self.trace, self.trace.writer.copy(self.ssa))
+
+    def call(self, step: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the results of a step of the library."""
+        from tessera.graph.steps import call_step
+
+        return call_step(self.trace, step, arguments)
+
+    @property
     def size(self) -> Any:
         """The number of elements."""
         return size(self.trace, self.trace.writer.count(self.ssa, range(self.ndim)))
@@ -243,7 +342,7 @@ class Array:
         """Return an elementwise function of arrays and numbers, this one among them."""
         trace = self.trace
         with trace.at_caller() as writer:
-            return Array(trace, writer.apply(fn, *map(trace.operand, values)))
+            return Array(trace, writer.apply(fn, *trace.operands(values)))
 
     __add__, __radd__ = _operator("add"), _operator("add", True)
     __sub__, __rsub__ = _operator("sub"), _operator("sub", True)
@@ -317,12 +416,16 @@ class Array:
     def __array_function__(self, function: Any, _types: Any, args: Any, kwargs: Any) -> Any:
         from tessera.graph.functions import call_function
 
-        return call_function(function, args, kwargs)
+        return call_function(self.trace, function, args, kwargs)
 
     def astype(self, dtype: Any) -> Array:
         """Return the elements in another dtype, Tessera's or NumPy's."""
         with self.trace.at_caller() as writer:
             return Array(self.trace, writer.cast(self.ssa, dtype_of(dtype)))
+
+    def copy(self) -> Array:
+        """Return an array of its own with the same elements."""
+        return cast(Array, np.copy(cast(Any, self)))
 
     def reshape(self, *shape: Any) -> Array:
         """Return the elements, in row-major order, as another shape; one size may be -1."""

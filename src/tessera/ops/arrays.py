@@ -10,8 +10,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from tessera.errors import CallError, shown
+from tessera.errors import CallError, LanguageError, caller_location, shown
 from tessera.numerics.dtypes import BY_NAME, DType, u8
+from tessera.ops.traced import Traced
 from tessera.runtime import empty, to_numpy
 from tessera.runtime.platforms import StreamMemory
 from tessera.runtime.readers import READERS, array_help, reader_of, view_of
@@ -40,13 +41,22 @@ def reader(array: Any, name: str) -> Reader:
 
     Raises:
         CallError: `not-an-array`.
+        LanguageError: `not-traceable` for one of a traced function, which has no memory yet.
     """
     kind = cast("type[Any]", type(array))
     found = READERS.get(kind) or reader_of(kind)
+    if found is None and isinstance(array, Traced):
+        raise LanguageError(
+            "this call reads memory, and arrays of a traced function have none yet",
+            code="not-traceable",
+            location=caller_location(),
+            help="call it outside of ts.jit; docs/graphs.md says which ops of the library are traced",
+        )
     if found is None:
         raise CallError(
             f"argument {name!r} is {shown(array)} ({kind.__name__}), which is not an array",
             code="not-an-array",
+            location=caller_location(),
             help=array_help(),
         )
     return found
@@ -80,7 +90,7 @@ def shape_of(array: Any, name: str) -> tuple[Any, ...]:
     Raises:
         CallError: `not-an-array`.
     """
-    if is_torch(array):
+    if is_torch(array) or isinstance(array, Traced):
         return tuple(array.shape)
     return view(array, name).shape
 
@@ -91,6 +101,8 @@ def dtype_of(array: Any, name: str = "an array") -> DType:
     Raises:
         CallError: `not-an-array`, or `wrong-dtype` for one that Tessera has not.
     """
+    if isinstance(array, Traced):
+        return array.element
     if not is_torch(array):
         return view(array, name).dtype
     found = by_torch_name(str(array.dtype))
@@ -102,6 +114,14 @@ def dtype_of(array: Any, name: str = "an array") -> DType:
 def by_torch_name(name: str) -> DType | None:
     """Return the dtype that PyTorch calls by a name such as `torch.float32`."""
     return _BY_TORCH_NAME.get(name)
+
+
+def is_array(value: Any) -> bool:
+    """Return whether a value is an array of any library; NumPy's scalars are numbers."""
+    if isinstance(value, np.generic | type):
+        return False
+    kind = cast("type[Any]", type(value))
+    return kind in READERS or issubclass(kind, np.ndarray) or is_torch(value) or hasattr(kind, "__dlpack__")
 
 
 def is_torch(array: Any) -> bool:

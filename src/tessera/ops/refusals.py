@@ -13,6 +13,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, Union, cast, get_args, get_
 
 from tessera.errors import CallError, caller_location
 from tessera.ops import arrays
+from tessera.ops.traced import Traced, joined, traced_among
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -35,6 +36,9 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
     @wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         try:
+            if traced_among(args) is not None or traced_among((*kwargs.values(),)) is not None:
+                whole = joined((*args, *kwargs.values()))
+                return cast(Any, function)(*whole[: len(args)], **dict(zip(kwargs, whole[len(args) :], strict=True)))
             return function(*args, **kwargs)
         except WRONG_ARGUMENT as error:
             try:
@@ -104,7 +108,7 @@ def _fits(value: Any, wanted: Any, name: str) -> bool:
     """Return whether a value is what an annotation says."""
     origin, parts = get_origin(wanted), get_args(wanted)
     if wanted is Any:
-        if value is not None and not isinstance(value, Real):
+        if value is not None and not isinstance(value, Real | Traced):
             arrays.view(value, name)
         return True
     if origin in (UnionType, Union):

@@ -15,6 +15,7 @@ from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType, f32, f64
 from tessera.ops import arrays
 from tessera.ops.steps import check_no_gradient, check_not_traced
+from tessera.ops.traced import Traced
 from tessera.target.records import TargetRecord
 
 FLOATS = ("f64", "f32", "bf16", "f16")
@@ -52,7 +53,8 @@ def trailing(shape: Sequence[Any], normalized_shape: int | Sequence[int], name: 
     Raises:
         CallError: `wrong-shape` where the array's trailing dimensions are others.
     """
-    sizes = tuple(map(index, normalized_shape if isinstance(normalized_shape, Sequence) else (normalized_shape,)))
+    given = normalized_shape if isinstance(normalized_shape, Sequence) else (normalized_shape,)
+    sizes = tuple(one if hasattr(one, "__index__") else index(one) for one in given)
     if not sizes or tuple(shape[-len(sizes) :]) != sizes:
         raise CallError(
             f"argument {name!r} has the shape {tuple(shape)}, normalized_shape is {sizes}",
@@ -91,6 +93,7 @@ def same_shape(array: Any, name: str, wanted: Sequence[Any]) -> None:
             f"argument {name!r} has the shape {tuple(found)}, not {tuple(wanted)}",
             code="wrong-shape",
             location=caller_location(),
+            help=f"give an array of the shape {tuple(wanted)}",
         )
 
 
@@ -143,6 +146,8 @@ def contiguous(array: Any) -> Any:
     """Return an array whose elements follow one another: a copy where they do not."""
     if arrays.is_torch(array):
         return array.contiguous()
+    if isinstance(array, Traced):
+        return array.copied()
     return np.ascontiguousarray(cast("Any", array)) if isinstance(array, np.ndarray) else array
 
 
@@ -164,7 +169,7 @@ def checked_out(out: Any, shape: Sequence[Any], dtype: DType, *inputs: Any) -> N
         CallError: `not-an-array`, `wrong-shape`, `wrong-dtype` or `out-needs-no-gradient`.
     """
     check_no_gradient((*inputs, out))
-    check_not_traced()
+    check_not_traced(out, *inputs)
     same_shape(out, "out", shape)
     if arrays.dtype_of(out, "out") != dtype:
         raise CallError(

@@ -9,6 +9,7 @@ from typing import Any, cast
 from tessera.data import dataclass
 from tessera.errors import CallError, caller_location
 from tessera.ops import arrays
+from tessera.ops.traced import Traced, traced_among
 
 Arguments = tuple[Any, ...]
 """What a step is called with: arrays, None for those that are missing, and numbers."""
@@ -61,9 +62,9 @@ class Step:
         STEPS.append(self)
 
     def __call__(self, *arguments: Any) -> Arguments:
-        """Return new results; PyTorch follows the call where it asks for gradients or traces."""
+        """Return new results; PyTorch follows the call where it asks for gradients or traces, and so does a graph."""
         _check_no_tangents(arguments)
-        if is_followed(arguments):
+        if traced_among(arguments) is None and is_followed(arguments):
             from tessera.ops.torch_steps import operator_of
 
             _check_tensors(arguments)
@@ -71,7 +72,10 @@ class Step:
         return self.fresh(*arguments)
 
     def fresh(self, *arguments: Any) -> Arguments:
-        """Return new results, which nothing follows."""
+        """Return new results, which PyTorch does not follow."""
+        traced = traced_among(arguments)
+        if traced is not None:
+            return traced.call(self, arguments)
         results = self.results(*arguments)
         self.launch(results, *arguments)
         return results
@@ -80,9 +84,10 @@ class Step:
         """Compute into given arrays.
 
         Raises:
-            CallError: `out-needs-no-gradient` where PyTorch asks for gradients.
+            CallError: `out-needs-no-gradient` where PyTorch asks for gradients, `not-in-graphs` in a traced function.
         """
         check_no_gradient((*arguments, *results))
+        check_not_traced(*arguments, *results)
         self.launch(results, *arguments)
         written(*results)
 
@@ -139,8 +144,8 @@ def _check_no_tangents(arguments: Arguments) -> None:
         )
 
 
-def check_not_traced() -> None:
-    """Refuse to change given arrays where `torch.compile` traces: the graph would not know.
+def check_not_traced(*given: Any) -> None:
+    """Refuse to change given arrays where `torch.compile` or `ts.jit` traces: the graph would not know.
 
     Raises:
         CallError: `not-in-graphs`.
@@ -151,6 +156,13 @@ def check_not_traced() -> None:
             "given arrays cannot be changed inside torch.compile",
             code="not-in-graphs",  # without a place, which cannot be traced
             help="leave `out` or `inplace` away, or call it outside (torch.compiler.disable)",
+        )
+    if traced_among(given) is not None:
+        raise CallError(
+            "given arrays cannot be changed by an op inside ts.jit",
+            code="not-in-graphs",
+            location=caller_location(),
+            help="leave `out` or `inplace` away, or call it outside",
         )
 
 
@@ -184,7 +196,10 @@ def needs_gradient(arguments: Arguments) -> bool:
 
 
 def is_followed(arguments: Arguments) -> bool:
-    """Return whether PyTorch has to see a call: one of its tensors needs a gradient or stands for a traced one."""
+    """Return whether a gradient of a call may be wanted: PyTorch has to see it, or a graph differentiates it."""
+    traced = traced_among(arguments)
+    if traced is not None:
+        return traced.is_differentiated
     torch: Any = sys.modules.get("torch")
     if torch is None:
         return False
@@ -206,8 +221,18 @@ def like(array: Any, shape: Sequence[Any], dtype: Any = None) -> Any:
     if arrays.is_torch(array):
         kind = array.dtype if dtype is None else arrays.torch_dtypes()[dtype.name]
         return arrays.unset_tensor(array, tuple(shape), kind)
+    if isinstance(array, Traced):
+        return array.filled(shape, array.element if dtype is None else dtype)
     size = tuple(int(extent) for extent in shape)
     return arrays.maker(array, size, arrays.dtype_of(array) if dtype is None else dtype)(array)
+
+
+def zeros(array: Any) -> Any:
+    """Return zeros beside an array, of its shape and dtype."""
+    made = like(array, array.shape)
+    if not isinstance(made, Traced):
+        arrays.zero(made)
+    return made
 
 
 def missing(array: Any) -> Any:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import StringAttr
+from xdsl.dialects.builtin import StringAttr, UnitAttr
 from xdsl.ir import Attribute, Block, Region, SSAValue
-from xdsl.irdl import prop_def, region_def, traits_def, var_operand_def, var_result_def
+from xdsl.irdl import opt_prop_def, prop_def, region_def, traits_def, var_operand_def, var_result_def
 from xdsl.traits import HasParent, IsolatedFromAbove, IsTerminator, SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
@@ -87,14 +87,32 @@ class YieldOp(TesseraOp):
 class CallOp(TesseraOp):
     """Calls what has code of its own: an op of the library, a kernel, an operator of PyTorch.
 
-    The name stands for the function; who made the graph knows which.
+    The name stands for the function; who made the graph knows which. `given` shows what else the function is called
+    with. One that is `pure` gives the same for the same, and does nothing else.
     """
 
     name = "tessera_graph.call"
     callee = prop_def(StringAttr)
+    given = opt_prop_def(StringAttr)
+    pure = opt_prop_def(UnitAttr)
     inputs = var_operand_def(ArrayType)
     outputs = var_result_def(ArrayType)
-    assembly_format = "$callee `(` $inputs `)` attr-dict `:` `(` type($inputs) `)` `->` `(` type($outputs) `)`"
+    assembly_format = (
+        "(`pure` $pure^)? $callee `(` $inputs `)` (`given` $given^)? attr-dict "
+        "`:` `(` type($inputs) `)` `->` `(` type($outputs) `)`"
+    )
 
-    def __init__(self, callee: str, inputs: Sequence[SSAValue], outputs: Sequence[Attribute]):
-        super().__init__(operands=[list(inputs)], properties={"callee": text(callee)}, result_types=[list(outputs)])
+    def __init__(
+        self,
+        callee: str,
+        inputs: Sequence[SSAValue],
+        outputs: Sequence[Attribute],
+        given: str | None = None,
+        pure: bool = False,
+    ):
+        properties = {
+            "callee": text(callee),
+            "given": None if given is None else text(given),
+            "pure": UnitAttr() if pure else None,
+        }
+        super().__init__(operands=[list(inputs)], properties=properties, result_types=[list(outputs)])

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import operand_def, prop_def, result_def, traits_def, var_operand_def
+from xdsl.irdl import operand_def, prop_def, result_def, traits_def, var_operand_def, var_result_def
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.attributes import ints, number
+from tessera.ir.attributes import ints, number, text
 from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE
 from tessera.ir.formats import Int, Ints
@@ -228,3 +228,59 @@ class StopOp(TesseraOp):
         """Check that the type stays."""
         if self.source.type != self.result.type:
             raise VerifyException("stop keeps the type")
+
+
+@op_definition
+class AliasOp(TesseraOp):
+    """The source itself, as a value that derivatives can be by alone."""
+
+    name = "tessera_graph.alias"
+    source = operand_def(ArrayType)
+    result = result_def(ArrayType)
+    traits = traits_def(*PURE)
+    assembly_format = "$source attr-dict `:` type($source) `->` type($result)"
+
+    def __init__(self, source: SSAValue):
+        super().__init__(operands=[source], result_types=[source.type])
+
+    def verify_(self) -> None:
+        """Check that the type stays."""
+        if self.source.type != self.result.type:
+            raise VerifyException("alias keeps the type")
+
+
+@op_definition
+class OwnOp(TesseraOp):
+    """The first operands themselves, whose derivatives, by the others, are a rule's in place of those of their ops.
+
+    The name stands for the rule; who made the graph knows which.
+    """
+
+    name = "tessera_graph.own"
+    rule = prop_def(StringAttr)
+    sources = var_operand_def(ArrayType)
+    outputs = var_result_def(ArrayType)
+    traits = traits_def(*PURE)
+    assembly_format = "$rule `(` $sources `)` attr-dict `:` `(` type($sources) `)` `->` `(` type($outputs) `)`"
+
+    def __init__(self, rule: str, values: Sequence[SSAValue], inputs: Sequence[SSAValue]):
+        super().__init__(
+            operands=[[*values, *inputs]],
+            properties={"rule": text(rule)},
+            result_types=[[value.type for value in values]],
+        )
+
+    @property
+    def values(self) -> Sequence[SSAValue]:
+        """What the results are."""
+        return self.sources[: len(self.outputs)]
+
+    @property
+    def inputs(self) -> Sequence[SSAValue]:
+        """What the derivatives are by."""
+        return self.sources[len(self.outputs) :]
+
+    def verify_(self) -> None:
+        """Check that the results are the first operands."""
+        if [value.type for value in self.values] != [value.type for value in self.outputs]:
+            raise VerifyException("own gives its first operands")

@@ -10,11 +10,22 @@ from xdsl.dialects.builtin import UNKNOWN_LOC, LocationAttr, ModuleOp
 from xdsl.ir import Operation, SSAValue
 
 from tessera.errors import TypeMismatchError, shown
+from tessera.ir.graph.callees import Callee
 from tessera.ir.graph.points import CastOp, FullOp, IotaOp, MapOp, SizeOp
 from tessera.ir.graph.structure import CallOp, GraphOp, ReturnOp
 from tessera.ir.graph.sums import ContractOp, ReduceOp, product_dtype
 from tessera.ir.graph.types import ONE, ZERO, ArrayType, array_type, dims_of, ordered, product
-from tessera.ir.graph.views import BroadcastOp, ConcatOp, PlaceOp, ReshapeOp, SliceOp, StopOp, TransposeOp
+from tessera.ir.graph.views import (
+    AliasOp,
+    BroadcastOp,
+    ConcatOp,
+    OwnOp,
+    PlaceOp,
+    ReshapeOp,
+    SliceOp,
+    StopOp,
+    TransposeOp,
+)
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType, promote, promote_numbers
 from tessera.numerics.functions import domain_dtype, identity_of
@@ -39,6 +50,8 @@ class GraphWriter:
         self.location: LocationAttr = UNKNOWN_LOC
         self.equal: dict[tuple[Dim, Dim], None] = {}
         """Sizes that have to be equal in every call of the graph, though they are written differently."""
+        self.callees: dict[str, Callee] = {}
+        """What calls call, by name."""
 
     @property
     def arguments(self) -> Sequence[SSAValue]:
@@ -216,6 +229,16 @@ class GraphWriter:
         """Return an array itself, without influence on what is differentiated."""
         return self._add(StopOp(value))
 
+    def alias(self, value: SSAValue) -> SSAValue:
+        """Return an array itself as a value of its own."""
+        return self._add(AliasOp(value))
+
+    def own(self, rule: str, values: Sequence[SSAValue], inputs: Sequence[SSAValue]) -> Sequence[SSAValue]:
+        """Return arrays themselves, whose derivatives by others are a rule's."""
+        op = OwnOp(rule, values, inputs)
+        self._add(op)
+        return op.results
+
     def without(self, value: SSAValue, axes: Sequence[int]) -> SSAValue:
         """Return an array without some dimensions of size 1."""
         return self.reshape(value, [dim for axis, dim in enumerate(dims_of(value)) if axis not in axes])
@@ -260,8 +283,15 @@ class GraphWriter:
             return self.broadcast_to(self.full(0, product_dtype(left)), dims)
         return self._add(ContractOp(left, right))
 
-    def call(self, callee: str, inputs: Sequence[SSAValue], outputs: Sequence[ArrayType]) -> Sequence[SSAValue]:
-        """Return what a function gives."""
-        op = CallOp(callee, inputs, outputs)
+    def call(
+        self,
+        callee: str,
+        inputs: Sequence[SSAValue],
+        outputs: Sequence[ArrayType],
+        given: str | None = None,
+        pure: bool = False,
+    ) -> Sequence[SSAValue]:
+        """Return what a function gives; see `CallOp`."""
+        op = CallOp(callee, inputs, outputs, given, pure)
         self._add(op)
         return op.results

@@ -17,6 +17,7 @@ from tessera.ops.attn.flash_steps import FORWARD, Blocks, Call, gradients_of
 from tessera.ops.attn.mods import NO_MODS
 from tessera.ops.attn.scores import Options, Scores, exact_scores
 from tessera.ops.refusals import checked, checked_methods, refused
+from tessera.ops.traced import Traced
 from tessera.target.artifact import Artifact
 
 Layout = Literal["bhsd", "bshd"]
@@ -327,7 +328,7 @@ def _whole(bias: Any, shape: tuple[Any, ...], q: Any) -> Any:
         )
     if found == tuple(shape) and not is_mask:
         return bias
-    if not (arrays.is_torch(bias) or isinstance(cast("object", bias), np.ndarray)):
+    if not (arrays.is_torch(bias) or isinstance(cast("object", bias), np.ndarray | Traced)):
         raise refused("a bias on a device is of bool, or to be repeated", "wrong-shape", "give all of its elements")
     if is_mask and arrays.is_torch(bias):
         bias = bias.new_zeros(bias.shape, dtype=q.dtype).masked_fill(~bias, -inf)

@@ -16,7 +16,8 @@ from tessera.ops.attn.block_mask import lists_of
 from tessera.ops.attn.join import join
 from tessera.ops.attn.mods import NAMES, Mods
 from tessera.ops.refusals import refused
-from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present
+from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present, zeros
+from tessera.ops.traced import Traced
 from tessera.target.records import TargetRecord
 
 FAR = 2**31 - 1
@@ -214,7 +215,7 @@ def repeated(array: Any, leading: tuple[Any, Any]) -> Any:
         return array
     if arrays.is_torch(array):
         return array.expand(shape)
-    if not isinstance(array, np.ndarray):
+    if not isinstance(array, np.ndarray | Traced):
         help = "make the mask for all of the batch and heads"
         raise refused("lists on a device for one row or head of several", "bad-argument", help)
     return np.broadcast_to(cast("Any", array), shape)
@@ -251,6 +252,8 @@ def _check_starts(call: Call) -> None:
 def in_order_of(array: Any, width: Any) -> Any:
     """Return an unset array like one `(B, H, S, D)` with rows of a width, and heads inside places where it has them."""
     batch, heads, places, _ = array.shape
+    if isinstance(array, Traced):
+        return like(array, (batch, heads, places, width))
     strides = array.stride() if arrays.is_torch(array) else arrays.view(array, "an array").strides
     if not hasattr(array, "swapaxes") or strides[1] >= strides[2]:
         return like(array, (batch, heads, places, width))
@@ -374,7 +377,7 @@ def _keep(given: Arguments, results: Arguments) -> Arguments:
 
 def _gradient_arguments(kept: Arguments, grads: Sequence[Any], needed: Sequence[bool]) -> Arguments:
     out = kept[len(_FIELDS)]
-    grad = like(out, out.shape).zero_() if grads[0] is None else grads[0]
+    grad = zeros(out) if grads[0] is None else grads[0]
     by_name = dict(zip(_FIELDS, needed, strict=True))
     return grad, grads[1], *kept, [by_name["q"], by_name["k"] or by_name["v"], by_name["bias"], by_name["sinks"]]
 

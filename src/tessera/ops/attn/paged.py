@@ -228,7 +228,7 @@ def append_kv(
     rows.same_shape(v, "v", (*k.shape[:3], v_pages.shape[3]))
     rows.same_dtype(v, "v", k, "k")
     check_no_gradient((k, v, k_pages, v_pages))
-    check_not_traced()
+    check_not_traced(k, v, k_pages, v_pages)
     scales = [_factors(one, name, groups, k) for one, name in ((k_scale, "k_scale"), (v_scale, "v_scale"))]
     if 0 in k.shape:
         return

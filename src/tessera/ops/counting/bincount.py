@@ -18,6 +18,7 @@ from tessera.ops.counting.steps import COUNT, WIDE, plain
 from tessera.ops.lookup.steps import BACKWARD as ROW_SUMS
 from tessera.ops.reduce.base import INTEGERS
 from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.traced import check_known
 from tessera.runtime import to_numpy
 from tessera.target.artifact import Artifact
 
@@ -105,6 +106,7 @@ def _size(input: Any, weights: Any, least: int) -> int:
             raise _wrong("wrong-dtype", f"argument 'weights' has the dtype {found}", "it takes f32 or f64")
     if least < 0:
         raise _wrong("bad-argument", f"minlength is {least}", "it is 0 or more")
+    check_known(input, "the number of counts")
     if shape[0] == 0:
         return least
     if dtype.kind == "int" and int(arrays.host(reduce.min(input))) < 0:

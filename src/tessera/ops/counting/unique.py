@@ -15,6 +15,7 @@ from tessera.ops.counting import kernels
 from tessera.ops.counting.steps import PLACES, RUNS, plain
 from tessera.ops.reduce.base import number_dtype
 from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.traced import check_known
 from tessera.target.artifact import Artifact
 
 
@@ -43,6 +44,7 @@ class UniqueConsecutive:
         """
         shape = arrays.shape_of(input, "input")
         number_dtype(input)
+        check_known(input, "the number of runs")
         x = rows.vector(plain(input))
         (places,) = PLACES(x)
         count = int(arrays.host(reduce.max(places))) if x.shape[0] else 0

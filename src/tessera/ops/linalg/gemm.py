@@ -15,6 +15,7 @@ from tessera.numerics.dtypes import DType
 from tessera.ops import arrays
 from tessera.ops import epilogue as epi
 from tessera.ops.epilogue.chain import is_number
+from tessera.ops.linalg import whole
 from tessera.ops.linalg.by_halves import stored
 from tessera.ops.linalg.calls import remembered
 from tessera.ops.linalg.packing import copies
@@ -33,6 +34,7 @@ from tessera.ops.linalg.prepare import (
 )
 from tessera.ops.linalg.problem import Options, check_sizes, default_out
 from tessera.ops.refusals import WRONG_ARGUMENT, checked_methods, refuse
+from tessera.ops.traced import traced_among
 from tessera.runtime.readers import FOREIGN_ERRORS, READERS
 from tessera.schedule.products import ALIGN_BYTES
 from tessera.target.artifact import Artifact
@@ -154,6 +156,9 @@ class Gemm:
             pack,
         )
         try:
+            if traced_among((a, b, c)) is not None:
+                beside = {"scale_a": scale_a, "scale_b": scale_b, "epilogue": epilogue, "stream": stream}
+                return whole.gemm(a, b, c, out, alpha, beta, None, beside, options)
             if stream is c is scale_a is scale_b is epilogue is None and type(alpha) is type(beta) is float:
                 if alpha == 1 and beta == 0:
                     return self._run_plain(a, b, out, options)

@@ -13,10 +13,13 @@ from tessera.errors import CallError, TesseraError, caller_location
 from tessera.numerics.dtypes import DType
 from tessera.ops import arrays
 from tessera.ops import epilogue as epi
+from tessera.ops.linalg import whole
 from tessera.ops.linalg.gemm import gemm, gemm_batched
 from tessera.ops.linalg.prepare import check_apart
 from tessera.ops.linalg.problem import Options, check_pair, check_sizes, default_out
 from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.steps import check_not_traced
+from tessera.ops.traced import traced_among
 
 _PLAIN = Options().values()
 
@@ -45,6 +48,10 @@ class Matmul:
             No operand is copied to make one batch of it: what cannot be one by strides alone is computed batch by
             batch. Misaligned operands may be copied for bulk copies, as `gemm` says.
         """
+        if traced_among((a, b)) is not None:
+            if out is not None:
+                check_not_traced(a, b, out)
+            return whole.product(a, b, out_dtype)
         if getattr(a, "ndim", None) == getattr(b, "ndim", None) == 2:
             return gemm(a, b, out=out, out_dtype=out_dtype)
         try:
@@ -267,6 +274,8 @@ class Linear:
             CallError: as for `gemm`.
         """
         options = (False, True, out_dtype, None, compute, *_PLAIN[5:])
+        if traced_among((x, w)) is not None:
+            return whole.gemm(x, w, None, out, 1.0, 0.0, bias, {"epilogue": epilogue, "stream": stream}, options)
         shape = getattr(x, "shape", ())
         if len(shape) == 2:
             return gemm.run(x, w, None, out, 1.0, 0.0, bias, None, None, epilogue, options, stream)

@@ -18,6 +18,7 @@ from tessera.ops.loss.cross_entropy import check_options, check_target, cross_en
 from tessera.ops.loss.linear_steps import BACKWARD, FORWARD, chunk_of, keep
 from tessera.ops.loss.reductions import Reduction
 from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.traced import Traced
 from tessera.target.artifact import Artifact
 
 
@@ -170,7 +171,7 @@ class LinearCrossEntropy:
             )
         rows.same_shape(weight, "weight", (sizes[0], shape[-1]))
         for name, one in (("x", x), ("weight", weight)):
-            if not (arrays.is_torch(one) or isinstance(one, np.ndarray)):
+            if not (arrays.is_torch(one) or isinstance(one, np.ndarray | Traced)):
                 raise CallError(
                     f"argument {name!r} cannot be taken in parts",
                     code="not-an-array",

@@ -82,7 +82,7 @@ def _keep(given: Arguments, results: Arguments) -> Arguments:
 
 def _gradient_arguments(kept: Arguments, grads: Sequence[Any], needed: Sequence[bool]) -> Arguments:
     x, weight, mean, rstd, groups, kind = kept
-    return grads[0].contiguous(), x, weight, mean, rstd, groups, [needed[1], needed[2]], kind
+    return rows.contiguous(grads[0]), x, weight, mean, rstd, groups, [needed[1], needed[2]], kind
 
 
 FORWARD = Step(

@@ -8,7 +8,7 @@ from typing import Any
 from tessera.numerics.dtypes import BY_NAME, f32
 from tessera.ops import arrays, rows
 from tessera.ops.norm import kernels
-from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present
+from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present, zeros
 
 WIDEST_SUMS = 16384
 """Elements of rows from which on sums over rows are taken by columns: a program has no room for them beside its row.
@@ -152,7 +152,7 @@ def _keep(given: Arguments, results: Arguments) -> Arguments:
 
 def _gradient_arguments(kept: Arguments, grads: Sequence[Any], needed: Sequence[bool]) -> Arguments:
     x, weight, mean, rstd, p, seed, kind, is_summed = kept
-    grad = like(x, x.shape).zero_() if grads[0] is None else grads[0]
+    grad = zeros(x) if grads[0] is None else grads[0]
     grad_summed = grads[1] if is_summed else None
     return grad, grad_summed, x, weight, mean, rstd, p, seed, [needed[3], needed[4], needed[1]], kind
 

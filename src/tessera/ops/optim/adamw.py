@@ -63,7 +63,7 @@ class AdamW:
 
         Source: Loshchilov and Hutter, Decoupled weight decay regularization, 2017; `torch.optim.AdamW`.
         """
-        check_not_traced()
+        check_not_traced(*params, *grads)
         given = {"params": params, "grads": grads, "exp_avgs": exp_avgs, "exp_avg_sqs": exp_avg_sqs}
         lists.check_lists(given, ("exp_avgs", "exp_avg_sqs"), ("f32", "bf16", "f64"))
         for one, other in zip(exp_avgs, exp_avg_sqs, strict=True):

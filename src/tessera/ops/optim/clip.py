@@ -45,7 +45,7 @@ class ClipGradNorm:
 
         Source: `torch.nn.utils.clip_grad_norm_`.
         """
-        check_not_traced()
+        check_not_traced(*grads)
         given = {"params": grads}
         lists.check_lists(given, (), ())
         if not max_norm >= 0:

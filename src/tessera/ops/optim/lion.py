@@ -59,7 +59,7 @@ class Lion:
 
         Source: Chen et al., Symbolic discovery of optimization algorithms, 2023.
         """
-        check_not_traced()
+        check_not_traced(*params, *grads)
         given = {"params": params, "grads": grads, "exp_avgs": exp_avgs}
         lists.check_lists(given, ("exp_avgs",), ("f32", "bf16", "f64"))
         lists.check_numbers(

@@ -62,7 +62,7 @@ class Sgd:
         Source: Sutskever et al., On the importance of initialization and momentum in deep learning, 2013;
             `torch.optim.SGD`.
         """
-        check_not_traced()
+        check_not_traced(*params, *grads)
         given = {"params": params, "grads": grads}
         given |= {} if momentum_buffers is None else {"momentum_buffers": momentum_buffers}
         lists.check_lists(given, ("momentum_buffers",), ("f32", "bf16", "f64"))

@@ -14,6 +14,7 @@ from tessera.ops.epilogue import reference as exact
 from tessera.ops.random.dropout_step import BACKWARD, FORWARD, drop
 from tessera.ops.refusals import checked, checked_methods
 from tessera.ops.steps import seed_of
+from tessera.ops.traced import Traced
 from tessera.target.artifact import Artifact
 
 
@@ -135,6 +136,8 @@ def _is_one(array: Any) -> bool:
     """Return whether an array's elements follow one another, of a tensor that PyTorch traces too."""
     if arrays.is_torch(array):
         return bool(array.is_contiguous())
+    if isinstance(array, Traced):
+        return True  # where it is not, it is copied
     found = arrays.view(array, "an array")
     return rows.is_one(found.shape, found.strides)
 

@@ -10,7 +10,7 @@ from tessera.driver.compile import compile as compiled
 from tessera.numerics.dtypes import DType, f32
 from tessera.ops import arrays, rows
 from tessera.ops.recurrent import chunk_kernels as kernels
-from tessera.ops.steps import Arguments, Gradient, Step, like, missing
+from tessera.ops.steps import Arguments, Gradient, Step, like, missing, zeros
 from tessera.target.artifact import Artifact
 from tessera.target.records import TargetRecord
 
@@ -216,7 +216,7 @@ def _keep(given: Arguments, _results: Arguments) -> Arguments:
 
 
 def _gradient_arguments(kept: Arguments, grads: Sequence[Any], _needed: Sequence[bool]) -> Arguments:
-    grad = like(kept[2], kept[2].shape).zero_() if grads[0] is None else grads[0]
+    grad = zeros(kept[2]) if grads[0] is None else grads[0]
     return grad, grads[1], *kept
 
 

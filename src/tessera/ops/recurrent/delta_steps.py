@@ -10,7 +10,7 @@ from tessera.ops import arrays, rows
 from tessera.ops.recurrent import delta_kernels as kernels
 from tessera.ops.recurrent.chunk_kernels import outputs
 from tessera.ops.recurrent.chunk_steps import APART, SMALLEST, HeadsOn, last_states, padded, states_of_chunks
-from tessera.ops.steps import Arguments, Gradient, Step, like
+from tessera.ops.steps import Arguments, Gradient, Step, like, zeros
 
 _STEPS = 64
 _LONG_KEY = 128
@@ -167,7 +167,7 @@ def _keep(given: Arguments, _results: Arguments) -> Arguments:
 
 
 def _gradient_arguments(kept: Arguments, grads: Sequence[Any], _needed: Sequence[bool]) -> Arguments:
-    grad = like(kept[2], kept[2].shape).zero_() if grads[0] is None else grads[0]
+    grad = zeros(kept[2]) if grads[0] is None else grads[0]
     return grad, grads[1], *kept
 
 

@@ -12,7 +12,7 @@ from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.structure import CallOp, GraphOp, ReturnOp
 from tessera.ir.graph.sums import PartsOp, ReduceOp
 from tessera.ir.graph.types import ONE, array_type, dims_of
-from tessera.ir.graph.views import ReshapeOp, SliceOp, StopOp, TransposeOp
+from tessera.ir.graph.views import AliasOp, OwnOp, ReshapeOp, SliceOp, StopOp, TransposeOp
 from tessera.schedule.fuse.places import LOOSE, PLACED, is_view, root_of
 from tessera.target.dims import Dim
 
@@ -22,17 +22,14 @@ _INTEGERS = ("i8", "u8", "i16", "i32", "i64")
 
 def prepare(graph: GraphOp) -> None:
     """Rewrite a graph so that all that is left to kernels of groups can be one."""
+    _drop_names(graph)
     _share(graph)
     for op in reversed(list(graph.body.block.ops)):
-        if op.results and not isinstance(op, CallOp) and not any(result.first_use for result in op.results):
+        if op.results and not _acts(op) and not any(result.first_use for result in op.results):
             op.detach()
             op.erase()
     for op in list(graph.body.block.ops):
-        if isinstance(op, StopOp):
-            op.result.replace_all_uses_with(op.source)
-            op.detach()
-            op.erase()
-        elif isinstance(op, ReduceOp):
+        if isinstance(op, ReduceOp):
             for one in _by_runs(op):
                 _make_rows(one)
                 _take_parts(one)
@@ -41,11 +38,21 @@ def prepare(graph: GraphOp) -> None:
             _write_constants(op)
 
 
+def _drop_names(graph: GraphOp) -> None:
+    """Drop ops that are there for derivatives only: they give their first operands."""
+    for op in list(graph.body.block.ops):
+        if isinstance(op, StopOp | AliasOp | OwnOp):
+            for result, value in zip(op.results, op.operands[: len(op.results)], strict=True):
+                result.replace_all_uses_with(value)
+            op.detach()
+            op.erase()
+
+
 def _share(graph: GraphOp) -> None:
-    """Let ops that give the same be one; calls may do more than give, and results each have memory of their own."""
+    """Let ops that give the same be one; some calls do more than give, and results each have memory of their own."""
     known: dict[Any, Operation] = {}
     for op in list(graph.body.block.ops):
-        if isinstance(op, CallOp) or not op.results or _is_returned(op):
+        if _acts(op) or not op.results or _is_returned(op):
             continue
         properties = sorted((name, str(value)) for name, value in op.properties.items())  # 0 and -0 differ
         key = op.name, tuple(op.operands), tuple(properties), tuple(op.result_types)
@@ -55,6 +62,11 @@ def _share(graph: GraphOp) -> None:
                 mine.replace_all_uses_with(theirs)
             op.detach()
             op.erase()
+
+
+def _acts(op: Operation) -> bool:
+    """Return whether an op may do more than give its results."""
+    return isinstance(op, CallOp) and op.pure is None
 
 
 def _is_returned(op: Operation) -> bool:

@@ -1,0 +1,80 @@
+"""Steps of the library's ops in traced functions: calls of the graph, with the steps of their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from tessera.autodiff.rules import no_adjoint
+from tessera.graph.calls import Sizes, Template, written
+from tessera.graph.traced import Array, Trace
+from tessera.graph.trees import flatten
+from tessera.ir.graph.callees import Callee, Values
+from tessera.ir.graph.structure import CallOp
+from tessera.ir.graph.types import ArrayType, array_type
+from tessera.ops import arrays
+from tessera.ops.steps import Step
+
+
+def call_step(trace: Trace, step: Step, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the results of a step: its own declaration says their shapes and dtypes, of sizes that are symbols."""
+    with trace.at_caller():
+        made = step.results(*arguments)
+        template = Template(trace, list(arguments))
+        name, is_new = trace.name_of(step.name, (step.name, template.key))
+        if is_new:
+            trace.writer.callees[name] = Callee(_run(step, template), _pull(trace, step, template))
+        return tuple(written(trace, name, template, [_type_of(one) for one in made]))
+
+
+def _type_of(made: Array) -> ArrayType:
+    return array_type(made.ssa)
+
+
+def _run(step: Step, template: Template) -> Callable[[Sizes], Callable[..., Sequence[Any]]]:
+    def at(sizes: Sizes) -> Callable[..., Sequence[Any]]:
+        fill = template.at(sizes)
+        return lambda *given: step.fresh(*fill([*map(_in_rows, given)]))
+
+    return at
+
+
+def _in_rows(array: Any) -> Any:
+    """Return an array whose rows' elements follow one another; those of devices have them so."""
+    if arrays.is_torch(array):
+        return array if not array.ndim or array.stride(-1) == 1 else array.contiguous()
+    if not isinstance(array, np.ndarray):
+        return array
+    given = cast(Any, array)
+    return given if not given.ndim or given.strides[-1] == given.itemsize else np.ascontiguousarray(given)
+
+
+def _pull(trace: Trace, step: Step, template: Template) -> Any:
+    """Return what appends the step of a step's gradient."""
+    gradient = step.gradient
+    if gradient is None:
+        return None
+
+    def pull(op: CallOp, cotangents: Values, needed: Sequence[bool]) -> Values:
+        arguments = template.traced(op.inputs)
+        results = tuple(Array(trace, one) for one in op.outputs)
+        grads = [None if one is None else Array(trace, one) for one in cotangents]
+        flags = template.flags(needed)
+        kept = gradient.keep(tuple(arguments), results)
+        of = gradient.of(kept)
+        for at, is_needed in enumerate(flags):
+            if any(flatten(is_needed)[0]) and of[at] is None:
+                raise no_adjoint(op, f"{step.name} by its argument {_argument(step, at)!r}")
+        found = gradient.step(*gradient.arguments(kept, grads, flags))
+        places = template.flags([*range(1, len(needed) + 1)])
+        by_place = {place: found[at].ssa for place, at in zip(places, of, strict=True) if at is not None}
+        return [by_place.get(place) if one else None for place, one in enumerate(needed, 1)]
+
+    return pull
+
+
+def _argument(step: Step, at: int) -> str:
+    """Return the name of an argument, from a schema such as `(Tensor x, float eps) -> Tensor`."""
+    return step.schema.partition(")")[0].split(",")[at].split()[-1]

@@ -1,0 +1,161 @@
+"""Kernels in traced functions: what they write are values, in NumPy's arrays and PyTorch's."""
+
+import numpy as np
+import pytest
+import torch
+
+import tessera as ts
+from tests.unit.graph.differences import assert_gradients
+
+RNG = np.random.default_rng(9)
+T = ts.dtype_var("T")
+
+
+@ts.kernel
+def square(x: ts.Tensor["n", T], y: ts.Tensor["n", T]):
+    for i in ts.tile.grid((n, 64)):
+        tile = x[i : i + 64]
+        y[i : i + 64] = tile * tile
+
+
+@square.vjp
+def _(given, results, cotangents):
+    return {"x": 2.0 * given["x"] * cotangents["y"]}
+
+
+@ts.kernel
+def saxpy(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32], alpha: ts.f32) -> ts.Tensor["n", ts.f32]:
+    i = ts.tile.linear_id()
+    if i < n:
+        y[i] = alpha * x[i] + y[i]
+    return y
+
+
+@ts.kernel
+def ramp(y: ts.Tensor["n", ts.f32], by: ts.i64) -> ts.Tensor["n", ts.f32]:
+    i = ts.tile.linear_id()
+    if i < n:
+        y[i] = i * by
+    return y
+
+
+def squares(x):
+    y = np.empty_like(x)
+    square(x * 2.0, y)
+    return y + 1.0
+
+
+def single(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_results_are_what_a_kernel_writes(dtype):
+    f = ts.jit(squares)
+    for n in (5, 130, 7):
+        x = RNG.standard_normal(n).astype(dtype)
+        assert f(x).dtype == dtype
+        assert np.abs(f(x) - 4 * x.astype(np.float64) ** 2 - 1).max() < 30 * np.finfo(dtype).eps
+    assert f(np.empty(0, dtype)).shape == (0,)
+    assert f.graph().count("tessera_graph.call") == 1
+
+
+def test_a_kernel_reads_what_it_writes():
+    x = single(9)
+    for _ in range(5):  # calls that CPython starts without Python's code, too
+        saxpy(x, np.zeros(9, np.float32), 2.0)
+
+    @ts.jit
+    def f(x, alpha):
+        y, z = np.copy(x), x * 2.0
+        one = saxpy(x, y, alpha)
+        saxpy(x, z, -1.0)
+        many = saxpy(x, np.full(x.shape, 3.0, np.float32, like=x), 0.5)
+        return one, y, z, many, x
+
+    for alpha in (2.0, -0.5):
+        found = f(x, np.array(alpha, np.float32))
+        for one, wanted in zip(found, ((alpha + 1) * x, (alpha + 1) * x, x, 0.5 * x + 3, x), strict=True):
+            assert np.abs(one - wanted).max() < 1e-5
+    given = torch.from_numpy(x)
+    assert torch.allclose(f(given, torch.tensor(2.0))[0], 3 * given)
+    assert torch.equal(given, torch.from_numpy(x))
+
+
+def test_a_kernel_without_inputs_takes_sizes():
+    f = ts.jit(lambda x: ramp(np.empty((x.shape[0] * 2,), np.float32, like=x), x.shape[0]))
+    for n in (5, 8):
+        assert np.array_equal(f(single(n)), np.arange(2 * n) * n)
+
+
+def test_gradients_of_any_order():
+    def loss(x):
+        y = np.empty_like(x)
+        square(x, y)
+        return np.sum(np.sin(y))
+
+    x = RNG.standard_normal(6)
+    assert_gradients([ts.grad(loss)(x)], lambda x: np.sum(np.sin(x * x)), [x], [0])
+    second = ts.grad(lambda x: np.sum(ts.grad(loss)(x)))(x)
+    assert_gradients([second], lambda x: np.sum(np.cos(x * x) * 2 * x), [x], [0])
+
+
+def test_one_kernel_in_two_functions_and_a_jit_in_a_jit():
+    inner = ts.jit(squares)
+    outer = ts.jit(lambda x: inner(x) * inner(x))
+    x = RNG.standard_normal(7)
+    assert np.abs(outer(x) - (4 * x * x + 1) ** 2).max() < 1e-11
+    assert np.abs(inner(x) - (4 * x * x + 1)).max() < 1e-12
+    assert outer.graph().count("tessera_graph.call") == 1
+
+
+def part_before(x):
+    y = np.zeros_like(x)
+    part = y[2:]
+    saxpy(x, y, 2.0)
+    return part
+
+
+def wrong_gradient(x):
+    @ts.kernel
+    def double(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]) -> ts.Tensor["n", ts.f32]:
+        i = ts.tile.linear_id()
+        if i < n:
+            y[i] = 2.0 * x[i]
+        return y
+
+    double.vjp(lambda given, results, cotangents: {"x": cotangents["y"][1:]})
+    return ts.grad(lambda x: np.sum(double(x, np.empty_like(x))))(x)
+
+
+AROUND = np.zeros(9, np.float32)
+WRONG = {
+    "written-argument": lambda x: saxpy(x, x, 2.0),
+    "written-argument, of grad": lambda x: ts.grad(lambda x: np.sum(saxpy(x, x, 2.0)))(x),
+    "written-argument, part": lambda x: saxpy(x, np.zeros_like(x, shape=(20,))[:9], 2.0),
+    "written-argument, part before": part_before,
+    "written-argument, around": lambda x: saxpy(x, AROUND, 2.0),
+    "wrong-shape": lambda x: saxpy(x, np.zeros((8,), np.float32, like=x), 2.0),
+    "wrong-rank": lambda x: saxpy(x, np.zeros_like(x, shape=(9, 2)), 2.0),
+    "wrong-dtype": lambda x: saxpy(x, np.zeros_like(x, dtype=np.float64), 2.0),
+    "wrong-scalar": lambda x: saxpy(x, np.zeros_like(x), x),
+    "argument-count": lambda x: saxpy(x, np.zeros_like(x)),
+    "not-an-array": lambda x: saxpy(x, 1.0, 2.0),
+    "no-adjoint": lambda x: ts.grad(lambda x: np.sum(saxpy(x, np.zeros_like(x), 2.0)))(x),
+    "no-adjoint, forwards": lambda x: ts.jvp(squares, (x,), (x,))[1],
+    "bad-gradient": wrong_gradient,
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_calls_name_the_line(name):
+    with pytest.raises(ts.TesseraError) as caught:
+        ts.jit(WRONG[name])(single(9))
+    assert caught.value.code == name.partition(",")[0]
+    assert caught.value.location.frame.file == __file__
+    assert not AROUND.any()
+
+
+def test_a_gradient_is_a_function():
+    with pytest.raises(ts.TesseraError, match="not-a-function"):
+        saxpy.vjp({"x": 1.0})
