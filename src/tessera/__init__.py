@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from tessera.driver.compile import compile
     from tessera.driver.kernel import kernel
     from tessera.driver.loaded import load
+    from tessera.driver.pullback import pullback
     from tessera.frontend.tile import assume
     from tessera.graph import grad, jit, jvp, stop_gradient, value_and_grad, vjp
     from tessera.runtime import asarray, empty, from_dlpack, full, ones, to_numpy, zeros
@@ -100,6 +101,7 @@ _LAZY = {
     "kernel": "tessera.driver.kernel",
     "load": "tessera.driver.loaded",
     "ones": "tessera.runtime",
+    "pullback": "tessera.driver.pullback",
     "stop_gradient": "tessera.graph",
     "to_numpy": "tessera.runtime",
     "value_and_grad": "tessera.graph",
@@ -174,6 +176,7 @@ __all__ = [
     "ones",
     "op",
     "ops",
+    "pullback",
     "runtime",
     "saturate",
     "stochastic_round",
