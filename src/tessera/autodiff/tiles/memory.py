@@ -253,7 +253,9 @@ class Memory:
             if not target.split:
                 continue
             assert isinstance(memory, BlockArgument), "tensors are arguments of the kernel"
-            is_last = not any(self._tensors[memory].loads[at] for at in range(number)) and memory in self._gradients
+            tensor = self._tensors[memory]
+            before = [*tensor.loads[:number], *tensor.stores[:number], *tensor.updates[:number]]
+            is_last = memory in self._gradients and not any(before)
             if memory in self._cotangents and memory not in self._begun:
                 self._begin(memory)
             is_set = memory in self._begun
@@ -379,7 +381,7 @@ def _writes(grid: GridOp, tensor: SSAValue) -> bool:
 def _covers(kernel: KernelOp, grid: GridOp, load: Footprint) -> bool:
     """Return whether a slice, over all programs, is known to be all of its tensor."""
     op = load.op
-    if not isinstance(op, LoadOp) or op.parent_op() is not grid:
+    if not isinstance(op, LoadOp) or op.parent_op() is not grid or grid.guard is not None:
         return False
     assert isinstance(op.tensor.type, TensorType), "a tensor is read"
     return all(_covers_along(kernel, grid, load, axis, size) for axis, size in enumerate(op.tensor.type.shape))

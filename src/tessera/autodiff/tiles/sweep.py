@@ -23,6 +23,7 @@ from tessera.autodiff.tiles.rules import Pull, pull_back
 from tessera.canonicalize.dead_code import remove_dead
 from tessera.ir.effects import acts
 from tessera.ir.tile.atomics import AtomicOp
+from tessera.ir.tile.elementwise import ElementwiseOp, constant_value
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
 from tessera.ir.types import index
 from tessera.ir.walking import ops_in
@@ -195,7 +196,7 @@ class Sweep:
         outside = self._from_outside(op)
         ends = [self.back.pop(result, None) for result in op.results]
         first, after, step = (self.values[value] for value in (op.lb, op.ub, op.step))
-        count = emit.ceildiv(emit.binary("sub", after, first), step)
+        count = self._count(first, after, step)
         types = [cotangent_type(value.type) for value in [*[body.args[n + 1] for n in carried], *outside]]
         starts = [ends[n] for n in carried] + [None] * len(outside)
         initial = [start or emit.zero(type_) for start, type_ in zip(starts, types, strict=True)]
@@ -227,6 +228,15 @@ class Sweep:
         for at, value in enumerate(outside, len(carried)):
             if at in kept:
                 self._give(value, results[at])
+
+    def _count(self, first: SSAValue, after: SSAValue, step: SSAValue) -> SSAValue:
+        """Return the number of a loop's iterations, or less than 0; a step that is not positive gives none."""
+        emit, length = self._emit, self._emit.binary("sub", after, first)
+        if constant_value(step) is not None:
+            return emit.ceildiv(length, step)
+        one, zero = emit.index(1), emit.index(0)
+        count = emit.ceildiv(length, emit.binary("maximum", step, one))
+        return emit.value(ElementwiseOp("select", [emit.binary("ge", step, one), count, zero]))
 
     def _fill_in(self, op: ForOp, block: Block, held: Block, number: SSAValue, place: SSAValue) -> None:
         """Give the values that a loop carries at an iteration to those who need them in its adjoint."""
