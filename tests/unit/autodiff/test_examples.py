@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
-
-import ml_dtypes
-import numpy as np
-import pytest
-
-import tessera as ts
-
-torch = pytest.importorskip("torch")
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "examples"))
 
 import bias_gelu
 import dropout
 import flash_attention
 import gemm
 import layernorm
+import ml_dtypes
 import mlp
+import numpy as np
+import pytest
 import rmsnorm
 import rope
 import saxpy
 import softmax
+
+import tessera as ts
+
+torch = pytest.importorskip("torch")
 
 RNG = np.random.default_rng(9)
 TOLERANCE = {"f32": 5e-6, "bf16": 2e-2}

@@ -16,11 +16,13 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.autodiff.tiles.accesses import Load
 from tessera.autodiff.tiles.activity import Activity
+from tessera.autodiff.tiles.decays import Decay, decays_of
 from tessera.autodiff.tiles.emitter import Emitter, cotangent_type
 from tessera.autodiff.tiles.errors import Asked
 from tessera.autodiff.tiles.memory import Memory
-from tessera.autodiff.tiles.rules import Pull, pull_back
+from tessera.autodiff.tiles.rules import Pull, pull_back, scaled
 from tessera.canonicalize.dead_code import remove_dead
+from tessera.data import dataclass
 from tessera.ir.effects import acts
 from tessera.ir.tile.atomics import AtomicOp
 from tessera.ir.tile.elementwise import ElementwiseOp, constant_value
@@ -31,6 +33,25 @@ from tessera.ir.walking import ops_in
 Keep = Callable[[ForOp, ForOp, Sequence[int], SSAValue], "Sequence[SSAValue] | None"]
 """Makes a loop keep some of what it carries (the kernel's loop, the one that computes forwards, their numbers, the
 number of an iteration); returns them at that iteration, None where the loop has no bound."""
+
+
+@dataclass(eq=False)
+class _Running:
+    """A carried sum that decays, in one iteration of an adjoint.
+
+    Args:
+        decay: which it is.
+        sum: the sum before the iteration, in the kernel.
+        cotangent: what comes back to the sum behind it.
+        d: `D` behind the iteration, and before it once that is known.
+        left: what comes back to the left operand of the product that is added, where it is one.
+    """
+
+    decay: Decay
+    sum: SSAValue
+    cotangent: SSAValue
+    d: SSAValue
+    left: SSAValue | None = None
 
 
 class Sweep:
@@ -58,6 +79,7 @@ class Sweep:
         self.values = dict(values)
         self.back: dict[SSAValue, SSAValue] = {}
         self._loops: dict[ForOp, ForOp] = {}
+        self._decays: dict[Operation, _Running] = {}
         self._pull = Pull(emit, self.values.__getitem__, activity.__contains__, asked)
 
     def _inside(self) -> Sweep:
@@ -147,8 +169,23 @@ class Sweep:
             return
         if len(op.results) != 1:
             raise self._asked.refused(op, _name(op))
-        for operand, part in zip(op.operands, pull_back(op, self._pull, found[0]), strict=True):
+        if op in self._decays:
+            self._decaying(self._decays[op], found[0])
+            return
+        given = list(pull_back(op, self._pull, found[0]))
+        for operand, part in zip(op.operands, given, strict=True):
             self._give(operand, part)
+        for running in self._decays.values():
+            if running.decay.total is op:
+                running.left = given[0]
+
+    def _decaying(self, running: _Running, cotangent: SSAValue) -> None:
+        """Go back over the product of an exponential and a carried sum, which is not known."""
+        emit, decay = self._emit, running.decay
+        power = next(arg for arg in decay.product.args if arg is not running.sum)
+        self._give(running.sum, scaled(emit, cotangent, emit.widened(self.values[power])))
+        running.d = decay.before(emit, running.d, running.cotangent, running.left, self.values)
+        self._give(decay.exponent, scaled(emit, running.d, decay.factor))
 
     def _from_outside(self, op: Operation) -> list[SSAValue]:
         """Return the values from outside of an op that something may come back to from its regions."""
@@ -200,6 +237,12 @@ class Sweep:
         types = [cotangent_type(value.type) for value in [*[body.args[n + 1] for n in carried], *outside]]
         starts = [ends[n] for n in carried] + [None] * len(outside)
         initial = [start or emit.zero(type_) for start, type_ in zip(starts, types, strict=True)]
+        decays = [one for one in decays_of(op, carried) if one.exponent in self._activity]
+        finals = [initial[carried.index(one.carried)] for one in decays]
+        initial += [
+            one.at_end(emit, c, self.values[op.results[one.carried]]) for one, c in zip(decays, finals, strict=True)
+        ]
+        types += [cotangent_type(one.exponent.type) for one in decays]
 
         block, held = Block(arg_types=[index, *types]), Block(arg_types=[arg.type for arg in body.args[1:]])
         inside = self._inside()
@@ -208,12 +251,15 @@ class Sweep:
             place = emit.binary("add", first, emit.binary("mul", number, step))
             inside.values.update(zip(body.args, [place, *held.args], strict=True))
             into = dict(zip(carried, block.args[1:], strict=False))
+            for one, d in zip(decays, block.args[len(block.args) - len(decays) :], strict=True):
+                inside._decays[one.product] = _Running(one, body.args[one.carried + 1], into[one.carried], d)
             inside._through(body, [into.get(n) for n in range(len(ends))])
             emit.location = location
             nexts = [inside.back.get(body.args[n + 1]) or emit.zero(types[at]) for at, n in enumerate(carried)]
-            for value, argument in zip(outside, block.args[1 + len(carried) :], strict=True):
+            for value, argument in zip(outside, block.args[1 + len(carried) :], strict=False):
                 part = inside.back.get(value)
                 nexts.append(argument if part is None else emit.binary("add", argument, part))
+            nexts += [running.d for running in inside._decays.values()]
             kept = _constant_ones(block, nexts, initial)
             emit.add(YieldOp(*[nexts[at] for at in kept]))
         remove_dead(block)
