@@ -247,8 +247,7 @@ class Sweep:
         block, held = Block(arg_types=[index, *types]), Block(arg_types=[arg.type for arg in body.args[1:]])
         inside = self._inside()
         with emit.into(block):
-            number = emit.binary("sub", emit.binary("sub", count, block.args[0]), emit.index(1))
-            place = emit.binary("add", first, emit.binary("mul", number, step))
+            _, place = self._iteration(op, count, block)
             inside.values.update(zip(body.args, [place, *held.args], strict=True))
             into = dict(zip(carried, block.args[1:], strict=False))
             for one, d in zip(decays, block.args[len(block.args) - len(decays) :], strict=True):
@@ -263,7 +262,7 @@ class Sweep:
             kept = _constant_ones(block, nexts, initial)
             emit.add(YieldOp(*[nexts[at] for at in kept]))
         remove_dead(block)
-        self._fill_in(op, block, held, number, place)
+        self._fill_in(op, block, held, count)
         start = [initial[at] for at in kept]
         loop = emit.add(ForOp(emit.index(0), count, emit.index(1), start, Region(block)))
         results = list(initial)
@@ -284,22 +283,27 @@ class Sweep:
         count = emit.ceildiv(length, emit.binary("maximum", step, one))
         return emit.value(ElementwiseOp("select", [emit.binary("ge", step, one), count, zero]))
 
-    def _fill_in(self, op: ForOp, block: Block, held: Block, number: SSAValue, place: SSAValue) -> None:
+    def _iteration(self, op: ForOp, count: SSAValue, block: Block) -> tuple[SSAValue, SSAValue]:
+        """Return the number of a loop's iteration and its counter, in the body of the loop that goes backwards."""
+        emit = self._emit
+        number = emit.binary("sub", emit.binary("sub", count, block.args[0]), emit.index(1))
+        return number, emit.binary("add", self.values[op.lb], emit.binary("mul", number, self.values[op.step]))
+
+    def _fill_in(self, op: ForOp, block: Block, held: Block, count: SSAValue) -> None:
         """Give the values that a loop carries at an iteration to those who need them in its adjoint."""
         needed = [n for n, value in enumerate(held.args) if value.uses]
         if not needed:
             return
-        ahead, anchor = Block(), place.owner
-        assert isinstance(anchor, Operation), "the counter is computed"
+        ahead = Block()
         with self._emit.into(ahead):
+            number, place = self._iteration(op, count, block)
             found = self._keep(op, self._loops[op], needed, number)
             if found is None:
                 replay = self._replay(op, place)
                 found = [replay.results[n] for n in needed]
-        for made in list(ahead.ops):
+        for made in reversed(list(ahead.ops)):
             made.detach()
-            Rewriter.insert_op(made, InsertPoint.after(anchor))
-            anchor = made
+            Rewriter.insert_op(made, InsertPoint.at_start(block))
         for n, value in zip(needed, found, strict=True):
             held.args[n].replace_all_uses_with(value)
 
