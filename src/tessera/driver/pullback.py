@@ -13,7 +13,7 @@ from tessera.driver.kernel import Kernel
 from tessera.driver.open_kernel import OpenKernel
 from tessera.driver.structured import StructuredKernel
 from tessera.driver.variants import points, specialize_at, without_sizes
-from tessera.errors import CallError, TesseraError, caller_location, shown
+from tessera.errors import CallError, ResourceError, TesseraError, caller_location, shown
 from tessera.frontend.adjoint import AdjointKernel, adjoint_kernel
 from tessera.frontend.signature import Signature, TensorParam
 from tessera.numerics.dtypes import DType
@@ -96,8 +96,21 @@ class Pullback:
             names = kernel.parameter_names
             kernel = kernel.of_arguments({**dict(zip(names, args, strict=False)), **kwargs})
         values = kernel.bound(args, kwargs)
+        last: ResourceError | None = None
+        for point in points(kernel.space):
+            try:
+                return self._at(kernel, point, values, cotangents, stream)
+            except ResourceError as error:  # the next point may need less
+                last = error
+        assert last is not None, "a space has at least one point"
+        raise last
+
+    def _at(
+        self, kernel: Any, point: Mapping[str, object], values: Sequence[Any], cotangents: Any, stream: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Run the adjoint of a kernel at a tuning point."""
         given = tuple(cast("Mapping[str, Any]", cotangents)) if isinstance(cotangents, Mapping) else None
-        made = self._found(kernel, values, given)
+        made = self._found(kernel, point, values, given)
         by_name = _by_name(made.known.outputs, cotangents, kernel.signature.name)
         own = [
             value
@@ -109,12 +122,14 @@ class Pullback:
         made.kernel(*own, *call, *arrays, **stream)
         return dict(zip(made.known.inputs, arrays, strict=False))
 
-    def _found(self, kernel: Any, values: Sequence[Any], given: tuple[str, ...] | None) -> _Made:
+    def _found(
+        self, kernel: Any, point: Mapping[str, object], values: Sequence[Any], given: tuple[str, ...] | None
+    ) -> _Made:
         """Return the adjoint for a call, made if need be."""
         pointers, views, spec = kernel.facts_of(values)
         signature: Signature = kernel.signature
         sizes = kernel.sizes_of(views)
-        full = specialize_at(signature, spec, next(points(kernel.space)))
+        full = specialize_at(signature, spec, point)
         key = kernel, without_sizes(full), given
         entry = self._made.setdefault(key, [])
         made = next((one for one in entry if all(sizes.get(k) == n for k, n in one.known.fixed.items())), None)

@@ -13,6 +13,7 @@ from tessera.autodiff.tiles.activity import Activity
 from tessera.autodiff.tiles.arguments import Added, Arguments, Axis
 from tessera.autodiff.tiles.emitter import Emitter
 from tessera.autodiff.tiles.errors import Asked
+from tessera.autodiff.tiles.exchange import Exchanger
 from tessera.autodiff.tiles.history import History
 from tessera.autodiff.tiles.memory import Memory
 from tessera.autodiff.tiles.sweep import Sweep
@@ -108,6 +109,7 @@ class _Writer:
         self._arguments = Arguments(self._adjoint)
         self._memory = Memory(kernel, self._activity, wanted, given, self._arguments, self._emit, self._asked)
         self._axes: list[Axis] = []
+        self._places: list[SSAValue] = []
         self._values: dict[SSAValue, SSAValue] = dict(zip(args, self._adjoint.body.block.args, strict=False))
 
     def _check_ops(self) -> None:
@@ -166,6 +168,15 @@ class _Writer:
             history = History(emit, self._arguments, number, grid, places, counts)
             self._parts(grid, [*counts], places, extents, counts, history)
         emit.add(new)
+        exchanger = Exchanger(emit, self._arguments, self._values)
+        for moved in self._memory.moved:
+            exchanger.write(moved.exchange, moved.store, self._places, moved.counter)
+        if self._memory.moved:
+            self._memory.moved.clear()
+            remove_dead(new.body.block)
+            if not new.body.block.first_op:
+                new.detach()
+                new.erase()
         self._memory.close(number)
 
     def _parts(
@@ -196,6 +207,7 @@ class _Writer:
         emit.add(ForOp(first, after, block, [], Region(body)))
 
     def _program(self, grid: GridOp, places: Sequence[SSAValue], history: History) -> None:
+        self._places = list(places)
         values = {**self._values, **dict(zip(grid.body.block.args, places, strict=True))}
         sweep = Sweep(self._emit, self._activity, self._memory, self._asked, history.keep, values)
         ops = list(grid.body.block.ops)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute, BlockArgument, SSAValue
 
 from tessera.data import dataclass
 from tessera.ir.tile.structure import ArgInfo, KernelOp
@@ -98,6 +98,12 @@ class Arguments:
         self.added.append(added)
         self._infos.append(info)
         return self._kernel.body.block.insert_arg(type_, len(self._kernel.body.block.args))
+
+    def is_read_only(self, tensor: SSAValue) -> bool:
+        """Return whether the adjoint never stores to a parameter: those of its kernel, and cotangents."""
+        if not isinstance(tensor, BlockArgument):
+            return False
+        return tensor.index < self._own or self.added[tensor.index - self._own].role == "cotangent"
 
     def finish(self) -> None:
         """Write on the kernel what is known of its parameters."""

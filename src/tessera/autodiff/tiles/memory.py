@@ -21,6 +21,7 @@ from tessera.autodiff.tiles.activity import Activity
 from tessera.autodiff.tiles.arguments import Arguments
 from tessera.autodiff.tiles.emitter import Emitter, wide
 from tessera.autodiff.tiles.errors import Asked
+from tessera.autodiff.tiles.exchange import Exchange, exchange_of
 from tessera.autodiff.tiles.footprints import Footprint, footprint, separated
 from tessera.data import dataclass
 from tessera.ir.tile.atomics import AtomicOp
@@ -41,11 +42,28 @@ class Target:
         tensor: the memory.
         split: axes of the grid for which it has a dimension each, in front: one place for each part of the axis.
         is_once: whether an element is stored once, and not added to.
+        exchange: how it has a grid of its own.
     """
 
     tensor: SSAValue
     split: tuple[int, ...] = ()
     is_once: bool = False
+    exchange: Exchange | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Moved:
+    """What comes back to a load and is to be moved to a grid of its own.
+
+    Args:
+        exchange: the load.
+        store: stores it where it comes back, until it is moved.
+        counter: the loop's counter there.
+    """
+
+    exchange: Exchange
+    store: StoreOp
+    counter: SSAValue
 
 
 class Tensor:
@@ -105,8 +123,11 @@ class Memory:
         emit: Emitter,
         asked: Asked,
     ) -> None:
+        self.moved: list[Moved] = []
+        """What is left to be moved behind the grid whose adjoint is written."""
         self.grids = [op for op in kernel.body.block.ops if isinstance(op, GridOp)]
         self._kernel, self._arguments, self._emit, self._asked = kernel, arguments, emit, asked
+        self._activity = activity
         self._cotangents = {tensor: arguments.beside(tensor.index, "cotangent") for tensor in outputs}
         self._gradients = {tensor: arguments.beside(tensor.index, "gradient") for tensor in inputs}
         tensors = [arg for arg in kernel.body.block.args if isinstance(arg.type, TensorType)]
@@ -228,6 +249,13 @@ class Memory:
                     self._unset.add(memory)
                 else:
                     launches.set_zero(self._emit, self._gradients[memory])
+            elif (exchange := self._exchange(tensor, number, apart)) is not None:
+                self._done.add(memory)
+                self._targets[memory] = Target(self._gradients[memory], is_once=True, exchange=exchange)
+                if exchange.covers:
+                    self._unset.add(memory)
+                else:
+                    launches.set_zero(self._emit, self._gradients[memory])
             elif split:
                 name = f"{self._kernel.infos[memory.index].name}.sums{number}"
                 sizes = [["chunks", number, axis] for axis in split]
@@ -244,6 +272,15 @@ class Memory:
         loads = [load for each in tensor.loads for load in each]
         alone = len(loads) == 1 and not tensor.is_written and not split
         return alone and tensor.memory in self._gradients and loads[0].happens_once
+
+    def _exchange(self, tensor: Tensor, number: int, apart: set[int]) -> Exchange | None:
+        """Return how the gradient of a tensor, which one access of several programs reads, has a grid of its own."""
+        loads, grid = [load for each in tensor.loads for load in each], self.grids[number]
+        if len(loads) != 1 or tensor.is_written or tensor.memory not in self._gradients:
+            return None
+        if len(apart) == len(grid.block_sizes):
+            return None
+        return exchange_of(loads[0], grid, apart, self._activity, self._kernel)
 
     def close(self, number: int) -> None:
         """Emit what stands behind a grid's adjoint: sums of parts go to the tensor's."""
@@ -312,7 +349,7 @@ class Memory:
             sizes = [*[1] * ahead, *op.size_list]
             drop = [*range(ahead), *(ahead + axis for axis in op.dropped)]
             if target.is_once:
-                self._store_once(op, target.tensor, cotangent, offsets, mask)
+                self._store_once(op, target, cotangent, of)
                 return
             held = emit.value(LoadOp(target.tensor, offsets, sizes, drop, mask))
             emit.add(StoreOp(emit.binary("add", held, cotangent), target.tensor, offsets, sizes, drop, mask))
@@ -329,15 +366,17 @@ class Memory:
         else:
             self._add_at(target, [of[place] for place in op.indices], cotangent, mask, unsafe)
 
-    def _store_once(
-        self, op: LoadOp, gradient: SSAValue, cotangent: SSAValue, offsets: Sequence[SSAValue], mask: SSAValue | None
-    ) -> None:
+    def _store_once(self, op: LoadOp, target: Target, cotangent: SSAValue, of: Mapping[SSAValue, SSAValue]) -> None:
         """Store what comes back to a slice; zero to what is masked off, which nothing else may set."""
-        emit = self._emit
-        if mask is not None:
-            cotangent = emit.applier(cotangent.type)("select", mask, cotangent, 0.0)
-        tile = emit.cast(cotangent, element_of(op.tensor.type))
-        emit.add(StoreOp(tile, gradient, offsets, op.size_list, op.dropped))
+        emit, exchange = self._emit, target.exchange
+        if op.mask is not None:
+            cotangent = emit.applier(cotangent.type)("select", of[op.mask], cotangent, 0.0)
+        if exchange is None:
+            cotangent = emit.cast(cotangent, element_of(op.tensor.type))
+        store = StoreOp(cotangent, target.tensor, [of[offset] for offset in op.offsets], op.size_list, op.dropped)
+        emit.add(store)
+        if exchange is not None:
+            self.moved.append(Moved(exchange, store, of[exchange.loop.body.block.args[0]]))
 
     def _add_at(
         self,

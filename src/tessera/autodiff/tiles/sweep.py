@@ -27,6 +27,7 @@ from tessera.ir.effects import acts
 from tessera.ir.tile.atomics import AtomicOp
 from tessera.ir.tile.elementwise import ElementwiseOp, constant_value
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
+from tessera.ir.tile.types import TensorType
 from tessera.ir.types import index
 from tessera.ir.walking import ops_in
 
@@ -192,7 +193,8 @@ class Sweep:
         blocks = {block for one in ops_in(op) for region in one.regions for block in region.blocks}
         inner = {op, *ops_in(op)}
         used = {v: None for one in inner if one is not op for v in one.operands if v in self._activity}
-        return [v for v in used if v.owner not in blocks and v.owner not in inner]
+        outer = [v for v in used if v.owner not in blocks and v.owner not in inner]
+        return [v for v in outer if not isinstance(v.type, TensorType)]
 
     def _branch(self, op: IfOp) -> None:
         outside, ends = self._from_outside(op), [self.back.pop(result, None) for result in op.results]
