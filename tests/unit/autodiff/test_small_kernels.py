@@ -415,6 +415,85 @@ def three_axes(x: ts.Tensor["a", "b", "c", F], w: ts.Tensor["b", F], y: ts.Tenso
         y[i, j : j + 2, k : k + 8] = x[i, j : j + 2, k : k + 8] * w[j : j + 2][:, None]
 
 
+@ts.kernel
+def scaled_product(
+    a: ts.Tensor["m", "k", F], b: ts.Tensor["k", "n", F], s: ts.Tensor["n", F], c: ts.Tensor["m", "n", F]
+):
+    for i, j in ts.tile.grid((m, 8), (n, 8)):
+        scale = s[j : j + 8]
+        acc = ts.tile.zeros((8, 8), F)
+        for p in ts.tile.range(0, k, 8):
+            acc = ts.tile.mma(a[i : i + 8, p : p + 8], b[p : p + 8, j : j + 8] * scale[None, :], acc)
+        c[i : i + 8, j : j + 8] = ts.tile.exp(acc * 0.1) * scale[None, :]
+
+
+@ts.kernel
+def activated_product(a: ts.Tensor["m", "k", F], b: ts.Tensor["k", "n", F], c: ts.Tensor["m", "n", F]):
+    for i, j in ts.tile.grid((m, 8), (n, 4)):
+        acc = ts.tile.zeros((8, 4), F)
+        for p in ts.tile.range(4, k - 4, 4):
+            right = b[p : p + 4, j : j + 4]
+            acc = ts.tile.mma(a[i : i + 8, p : p + 4], right * right, acc)
+        c[i : i + 8, j : j + 4] = ts.tile.tanh(acc) * ts.tile.sigmoid(acc) * acc
+
+
+@ts.kernel
+def overlapping_windows(a: ts.Tensor["m", "k", F], b: ts.Tensor["k", "n", F], c: ts.Tensor["m", "n", F]):
+    for i, j in ts.tile.grid((m, 8), (n, 4)):
+        acc = ts.tile.zeros((8, 4), F)
+        for p in ts.tile.range(3, k - 4, 4):
+            acc = ts.tile.mma(a[i : i + 8, p : p + 8], b[p : p + 8, j : j + 4], acc)
+        c[i : i + 8, j : j + 4] = acc
+
+
+@ts.kernel
+def branch_in_loop(x: ts.Tensor["m", "n", F], y: ts.Tensor["m", F]):
+    for i in ts.tile.grid((m, 2)):
+        grown, mixed = ts.tile.full((2,), 1.0, F), ts.tile.zeros((2,), F)
+        for j in ts.tile.range(0, n, 4):
+            t = ts.tile.sum(x[i : i + 2, j : j + 4], axis=1)
+            if j % 8 == 0:
+                grown = grown * (1.0 + 0.2 * t)
+                mixed = mixed + grown
+            else:
+                mixed = mixed * t
+        y[i : i + 2] = grown + mixed
+
+
+@ts.kernel
+def masked_loads(x: ts.Tensor["n", F], y: ts.Tensor["n", F]):
+    for i in ts.tile.grid((n, 8)):
+        t = ts.tile.load(x[i + 2 : i + 10], fill=3.0)
+        if (i + ts.tile.arange(8)) % 3 == 0:
+            y[i : i + 8] = x[i : i + 8] * t
+        else:
+            y[i : i + 8] = t * t * t
+
+
+@ts.kernel
+def functions(x: ts.Tensor["n", F], y: ts.Tensor["n", F]):
+    for i in ts.tile.grid((n, 8)):
+        t = x[i : i + 8]
+        u = t**2.5 + 2.0**t + ts.tile.rsqrt(t) + ts.tile.cbrt(t) + ts.tile.log1p(t) + ts.tile.expm1(t)
+        v = ts.tile.erf(t) + ts.tile.hypot(t, t + 1.0) + ts.tile.atan2(t, t + 2.0) + ts.tile.clamp(t, 0.7, 1.5)
+        y[i : i + 8] = u + v * ts.tile.where(t > 1.0, ts.tile.log(t), 1.0)
+
+
+@ts.kernel
+def at_the_largest(x: ts.Tensor["m", "n", F], y: ts.Tensor["m", F]):
+    for i in ts.tile.grid((m, 1)):
+        place = ts.tile.argmax(x[i, :], axis=0)
+        y[i] = x[i, place] * x[i, place]
+
+
+@ts.kernel
+def read_back(x: ts.Tensor["n", F], y: ts.Tensor["n", F], z: ts.Tensor["n", F]):
+    for i in ts.tile.grid((n, 8)):
+        y[i : i + 8] = ts.tile.exp(x[i : i + 8])
+    for i in ts.tile.grid((n, 4)):
+        z[i : i + 4] = y[i : i + 4] * y[i + 1 : i + 5]
+
+
 def zeros(*shape: int) -> np.ndarray:
     return np.zeros(shape)
 
@@ -426,7 +505,6 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[str], list[str]]] = {
     "linear_id": (by_number, dict(x=numbers(1500), y=zeros(1500)), ["y"], ["x"]),
     "two_inputs": (two_inputs, dict(a=numbers(13, 21), b=numbers(13, 21), y=zeros(13, 21)), ["y"], ["a", "b"]),
     "two_outputs": (two_outputs, dict(x=numbers(37), s=zeros(37), c=zeros(37)), ["s", "c"], ["x"]),
-    "one_of_two_outputs": (two_outputs, dict(x=numbers(37), s=zeros(37), c=zeros(37)), ["c"], ["x"]),
     "row_sums": (row_sums, dict(x=numbers(7, 19), y=zeros(7)), ["y"], ["x"]),
     "column_sums": (column_sums, dict(x=numbers(11, 19), y=zeros(19)), ["y"], ["x"]),
     "scaled_rows": (scaled_rows, dict(x=numbers(9, 6), w=numbers(6), y=zeros(9, 6)), ["y"], ["x", "w"]),
@@ -509,6 +587,29 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[str], list[str]]] = {
     "reshaped": (reshaped, dict(x=numbers(6, 12), y=zeros(6, 3)), ["y"], ["x"]),
     "scattered": (scattered_rows, dict(x=numbers(20), y=zeros(40)), ["y"], ["x"]),
     "no_influence": (no_influence, dict(x=numbers(20), z=numbers(20), y=zeros(20)), ["y"], ["x", "z"]),
+    "scaled_product": (
+        scaled_product,
+        dict(a=numbers(9, 12), b=numbers(12, 10), s=numbers(10), c=zeros(9, 10)),
+        ["c"],
+        ["a", "b", "s"],
+    ),
+    "activated_product": (
+        activated_product,
+        dict(a=numbers(9, 20), b=numbers(20, 10), c=zeros(9, 10)),
+        ["c"],
+        ["a", "b"],
+    ),
+    "overlapping_windows": (
+        overlapping_windows,
+        dict(a=numbers(9, 20), b=numbers(20, 10), c=zeros(9, 10)),
+        ["c"],
+        ["a", "b"],
+    ),
+    "branch_in_loop": (branch_in_loop, dict(x=numbers(6, 20), y=zeros(6)), ["y"], ["x"]),
+    "masked_loads": (masked_loads, dict(x=numbers(30), y=zeros(30)), ["y"], ["x"]),
+    "functions": (functions, dict(x=numbers(16, low=0.5, high=2.0), y=zeros(16)), ["y"], ["x"]),
+    "at_the_largest": (at_the_largest, dict(x=numbers(8, 6), y=zeros(8)), ["y"], ["x"]),
+    "read_back": (read_back, dict(x=numbers(20), y=zeros(20), z=zeros(20)), ["y", "z"], ["x"]),
     "three_axes": (three_axes, dict(x=numbers(2, 5, 9), w=numbers(5), y=zeros(2, 5, 9)), ["y"], ["x", "w"]),
 }
 

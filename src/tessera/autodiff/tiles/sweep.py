@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from xdsl.dialects.scf import ForOp, IfOp, WhileOp, YieldOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.traits import IsTerminator
 
 from tessera.autodiff.tiles.accesses import Load
 from tessera.autodiff.tiles.activity import Activity
@@ -28,6 +29,7 @@ from tessera.ir.tile.atomics import AtomicOp
 from tessera.ir.tile.elementwise import ElementwiseOp, constant_value
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.types import TensorType
+from tessera.ir.traits import has_trait
 from tessera.ir.types import index
 from tessera.ir.walking import ops_in
 
@@ -98,7 +100,7 @@ class Sweep:
         """Compute the results of ops again; what they do besides is left out."""
         for op in ops:
             self._emit.location = op.location  # pyright: ignore[reportAttributeAccessIssue]
-            if acts(op):
+            if acts(op) and not has_trait(op, IsTerminator):
                 if any(result.uses for result in op.results):
                     raise self._asked.refused(op, f"what {_name(op)} gives")
             else:
