@@ -227,7 +227,8 @@ def pullback(kernel: Any, wrt: Sequence[str] | None = None) -> Pullback:
             location=caller_location(),
             help="decorate a function with @ts.kernel; ts.vjp differentiates functions of whole arrays",
         )
-    if wrt is not None and (isinstance(wrt, str) or not all(isinstance(name, str) for name in wrt)):  # pyright: ignore
+    several: Any = wrt if isinstance(wrt, tuple | list) else ()
+    if wrt is not None and (not several or not all(isinstance(name, str) for name in several)):
         raise CallError(
             f"wrt is {shown(wrt)}",
             code="bad-argument",
