@@ -195,8 +195,7 @@ def _unset(like: Any, shape: tuple[int, ...], dtype: DType) -> Any:
         return np.empty(shape, dtype.numpy())
     torch: Any = sys.modules.get("torch")
     if torch is not None and isinstance(like, torch.Tensor):
-        kinds = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16"}
-        return like.new_empty(shape, dtype=getattr(torch, kinds.get(dtype.name, dtype.name)))
+        return like.new_empty(shape, dtype=getattr(torch, dtype.numpy().name))
     return empty(shape, dtype, view_of(like)[1].device)
 
 

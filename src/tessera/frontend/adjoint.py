@@ -120,7 +120,7 @@ def _places(
     """Return the places of the tensors that are asked for, in the order of the parameters."""
     if asked is None:
         return list(known)
-    floats = {param.name for param in signature.tensors if param.dtype.is_float}
+    floats = {param.name for param in signature.tensors if param.dtype.is_float and param.dtype.storage_bits >= 16}
     able = floats if what == "gradient" else {names[at] for at in known}
     for name in asked:
         if name not in able:

@@ -176,7 +176,17 @@ def with_a_counter(x: ts.Tensor["n", ts.f64], order: ts.Tensor["n", ts.i32], y: 
 
 def test_loops_may_carry_indices():
     order = np.array([3, 2, 0, 4, 1], np.int32)
-    check_slopes(with_a_counter, dict(x=numbers(5), order=order, y=np.zeros(1)), ["y"], ["x"])
+    found = check_slopes(with_a_counter, dict(x=numbers(5), order=order, y=np.zeros(1)), ["y"], ["x"])
+    assert found["x"].shape == (5,)
+
+
+def test_histories_beside_tensors_of_torch():
+    torch = pytest.importorskip("torch")
+    x, order = torch.full((5,), 0.5, dtype=torch.float64), torch.tensor([3, 2, 0, 4, 1], dtype=torch.int32)
+    y = torch.zeros(1, dtype=torch.float64)
+    found = ts.pullback(with_a_counter)(x, order, y, cotangents=torch.ones_like(y))
+    # x[0] goes into 1 + 0 · x[0] too; each of the five factors 1.5 is left out once.
+    np.testing.assert_allclose(found["x"].numpy(), [1.5**4] * 5, rtol=1e-14)
 
 
 @ts.kernel

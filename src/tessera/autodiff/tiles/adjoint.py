@@ -25,8 +25,8 @@ from tessera.ir.effects import Effect, effect_of
 from tessera.ir.tile.extents import host_extent
 from tessera.ir.tile.memory import GatherOp, LoadOp
 from tessera.ir.tile.structure import AssumeOp, DimOp, GridOp, KernelOp, ReturnOp
-from tessera.ir.tile.types import SharedType
-from tessera.ir.types import index
+from tessera.ir.tile.types import SharedType, element_of
+from tessera.ir.types import dtype_of, index
 from tessera.ir.walking import ops_in
 
 
@@ -45,18 +45,23 @@ class Adjoint:
     axes: tuple[Axis, ...]
 
 
+def has_gradient(tensor: SSAValue) -> bool:
+    """Return whether a tensor has gradients: its floats have 16 bits at least."""
+    return is_float(tensor) and dtype_of(element_of(tensor.type)).bits >= 16
+
+
 def inputs_of(module: ModuleOp) -> tuple[int, ...]:
     """Return the places of the tensors of floats that a kernel reads."""
     kernel = _kernel_of(module)
     read = {op.tensor for op in ops_in(kernel) if isinstance(op, LoadOp | GatherOp)}
-    return tuple(arg.index for arg in kernel.body.block.args if arg in read and is_float(arg))
+    return tuple(arg.index for arg in kernel.body.block.args if arg in read and has_gradient(arg))
 
 
 def outputs_of(module: ModuleOp) -> tuple[int, ...]:
     """Return the places of the tensors of floats that a kernel stores to."""
     kernel = _kernel_of(module)
     infos = zip(kernel.infos, kernel.body.block.args, strict=True)
-    return tuple(arg.index for info, arg in infos if info.written and is_float(arg))
+    return tuple(arg.index for info, arg in infos if info.written and has_gradient(arg))
 
 
 def _kernel_of(module: ModuleOp) -> KernelOp:
