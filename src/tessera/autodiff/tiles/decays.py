@@ -2,7 +2,8 @@
 
 What comes back to `z` is `⟨c̄', exp(z) · c⟩`, for which the sums at each iteration would have to be kept. With
 `D' = ⟨c̄', c'⟩` along the dimensions that `z` lacks, it is `D = D' − ⟨c̄', f⟩`, and that is `⟨c̄, c⟩` an iteration
-earlier. So the adjoint carries `D`, from the final sum on, and no sum is kept.
+earlier. So the adjoint carries `D`, from the final sum on, and no sum is kept. What comes back to the sum itself is
+multiplied by `exp(z)` at each iteration: the adjoint carries the product of these alone.
 
 Source: Dao et al., "FlashAttention" (NeurIPS 2022), where `D` is the row sum of `dO ∘ O`.
 """
@@ -68,6 +69,18 @@ class Decay:
             else:
                 grown = [axis for axis, (a, b) in enumerate(zip(source, result, strict=True)) if a != b]
                 value = emit.reshaped(emit.summed(value, grown), source)
+        return value
+
+    def spread_out(self, emit: Emitter, value: SSAValue) -> SSAValue:
+        """Return a value of the shape of the exponential, repeated as that is."""
+        for op in self.spread:
+            shape = shape_of(op.results[0].type)
+            if isinstance(op, SplatOp):
+                value = emit.value(SplatOp(value, shape))
+            elif isinstance(op, ReshapeOp):
+                value = emit.reshaped(value, shape)
+            else:
+                value = emit.value(BroadcastOp(value, shape))
         return value
 
     def at_end(self, emit: Emitter, cotangent: SSAValue, final: SSAValue) -> SSAValue:

@@ -44,15 +44,15 @@ class _Running:
 
     Args:
         decay: which it is.
-        sum: the sum before the iteration, in the kernel.
         cotangent: what comes back to the sum behind it.
+        rest: the product of the exponentials of later iterations, and of this one too once that is known.
         d: `D` behind the iteration, and before it once that is known.
         left: what comes back to the left operand of the product that is added, where it is one.
     """
 
     decay: Decay
-    sum: SSAValue
     cotangent: SSAValue
+    rest: SSAValue
     d: SSAValue
     left: SSAValue | None = None
 
@@ -173,7 +173,7 @@ class Sweep:
         if len(op.results) != 1:
             raise self._asked.refused(op, _name(op))
         if op in self._decays:
-            self._decaying(self._decays[op], found[0])
+            self._decaying(self._decays[op])
             return
         given = list(pull_back(op, self._pull, found[0]))
         for operand, part in zip(op.operands, given, strict=True):
@@ -182,11 +182,10 @@ class Sweep:
             if running.decay.total is op:
                 running.left = given[0]
 
-    def _decaying(self, running: _Running, cotangent: SSAValue) -> None:
+    def _decaying(self, running: _Running) -> None:
         """Go back over the product of an exponential and a carried sum, which is not known."""
         emit, decay = self._emit, running.decay
-        power = next(arg for arg in decay.product.args if arg is not running.sum)
-        self._give(running.sum, scaled(emit, cotangent, emit.widened(self.values[power])))
+        running.rest = emit.binary("mul", running.rest, emit.widened(self.values[decay.power.result]))
         running.d = decay.before(emit, running.d, running.cotangent, running.left, self.values)
         self._give(decay.exponent, scaled(emit, running.d, decay.factor))
 
@@ -247,6 +246,10 @@ class Sweep:
             one.at_end(emit, c, self.values[op.results[one.carried]]) for one, c in zip(decays, finals, strict=True)
         ]
         types += [cotangent_type(one.exponent.type) for one in decays]
+        for one in decays:  # what comes back to the sum is that at the end times a product of exponentials
+            at = carried.index(one.carried)
+            types[at] = cotangent_type(one.exponent.type)
+            initial[at] = emit.full(1.0, types[at])
 
         block, held = Block(arg_types=[index, *types]), Block(arg_types=[arg.type for arg in body.args[1:]])
         inside = self._inside()
@@ -254,14 +257,18 @@ class Sweep:
             _, place = self._iteration(op, count, block)
             inside.values.update(zip(body.args, [place, *held.args], strict=True))
             into = dict(zip(carried, block.args[1:], strict=False))
-            for one, d in zip(decays, block.args[len(block.args) - len(decays) :], strict=True):
-                inside._decays[one.product] = _Running(one, body.args[one.carried + 1], into[one.carried], d)
+            for one, d, final in zip(decays, block.args[len(block.args) - len(decays) :], finals, strict=True):
+                rest = into[one.carried]
+                into[one.carried] = emit.binary("mul", final, one.spread_out(emit, rest))
+                inside._decays[one.product] = _Running(one, into[one.carried], rest, d)
             inside._through(body, [into.get(n) for n in range(len(ends))])
             emit.location = location
             nexts = [inside.back.get(body.args[n + 1]) or emit.zero(types[at]) for at, n in enumerate(carried)]
             for value, argument in zip(outside, block.args[1 + len(carried) :], strict=False):
                 part = inside.back.get(value)
                 nexts.append(argument if part is None else emit.binary("add", argument, part))
+            for running in inside._decays.values():
+                nexts[carried.index(running.decay.carried)] = running.rest
             nexts += [running.d for running in inside._decays.values()]
             kept = _constant_ones(block, nexts, initial)
             emit.add(YieldOp(*[nexts[at] for at in kept]))
@@ -272,6 +279,9 @@ class Sweep:
         results = list(initial)
         for at, result in zip(kept, loop.results, strict=True):
             results[at] = result
+        for one, final in zip(decays, finals, strict=True):
+            at = carried.index(one.carried)
+            results[at] = emit.binary("mul", final, one.spread_out(emit, results[at]))
         for at, n in enumerate(carried):
             self._give(op.iter_args[n], results[at])
         for at, value in enumerate(outside, len(carried)):
