@@ -13,7 +13,7 @@ from tessera.autodiff.tiles.activity import Activity
 from tessera.autodiff.tiles.arguments import Added, Arguments, Axis
 from tessera.autodiff.tiles.emitter import Emitter
 from tessera.autodiff.tiles.errors import Asked
-from tessera.autodiff.tiles.exchange import Exchanger
+from tessera.autodiff.tiles.exchange import Exchanger, Moved
 from tessera.autodiff.tiles.history import History
 from tessera.autodiff.tiles.memory import Memory
 from tessera.autodiff.tiles.sweep import Sweep
@@ -173,16 +173,23 @@ class _Writer:
             history = History(emit, self._arguments, number, grid, places, counts)
             self._parts(grid, [*counts], places, extents, counts, history)
         emit.add(new)
-        exchanger = Exchanger(emit, self._arguments, self._values)
-        for moved in self._memory.moved:
-            exchanger.write(moved.exchange, moved.store, self._places, moved.counter)
         if self._memory.moved:
-            self._memory.moved.clear()
+            self._exchange()
             remove_dead(new.body.block)
             if not new.body.block.first_op:
                 new.detach()
                 new.erase()
         self._memory.close(number)
+
+    def _exchange(self) -> None:
+        """Write the grids of loads that have one of their own; slices that move alike share one."""
+        exchanger = Exchanger(self._emit, self._arguments, self._values, self._places)
+        together: dict[tuple[object, ...], list[Moved]] = {}
+        for moved in self._memory.moved:
+            together.setdefault((*moved.exchange.shared, moved.around), []).append(moved)
+        for alike in together.values():
+            exchanger.write(alike)
+        self._memory.moved.clear()
 
     def _parts(
         self,

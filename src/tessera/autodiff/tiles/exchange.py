@@ -4,22 +4,26 @@ In a product of matrices, each program of the grid `(m, n)` reads slices of A in
 along n. What comes back to one slice is a sum over n. So a grid `(m, k)` of its own computes it, in which each program
 loops over n and adds up in registers: a product of matrices again.
 
-That is done for a slice in a loop of sums, `c + f` (whose cotangent is the same in all iterations), which moves with
-some axes of the grid and with the loop by whole blocks, and not at all with the other axes. What an iteration needs of
-the program around is computed again where it is little, such as a load of a cotangent, and kept in memory else.
+That is done for a slice that moves with some axes of the grid and with a loop by whole blocks, and not at all with the
+other axes. What an iteration needs of the program around is computed again where it is little, such as a load of a
+cotangent, and kept in memory else. So is what the adjoint of the loop carries to it, where that is small beside the
+slice: rows, as of an online softmax. Slices that move alike share a grid.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
-from xdsl.dialects.scf import ForOp, YieldOp
+from xdsl.dialects.scf import ForOp, IfOp, YieldOp
 from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
 
 from tessera.autodiff.tiles.activity import Activity
-from tessera.autodiff.tiles.arguments import Arguments
+from tessera.autodiff.tiles.arguments import Arguments, Size
+from tessera.autodiff.tiles.decays import decays_of
 from tessera.autodiff.tiles.emitter import Emitter
 from tessera.autodiff.tiles.footprints import Footprint, Form, is_uniform
+from tessera.autodiff.tiles.history import steps_of
 from tessera.data import dataclass
 from tessera.ir.effects import Effect, effect_of, reads_only
 from tessera.ir.tile.elementwise import (
@@ -41,6 +45,8 @@ from tessera.ir.types import index
 
 LITTLE = (ArangeOp, BroadcastOp, CastOp, ConstantOp, DimOp, ElementwiseOp, LoadOp, ReshapeOp, SplatOp, TransposeOp)
 """Ops that are done again rather than that their results are kept."""
+SMALL = 4
+"""How often what is carried to an iteration fits into the slice that it reads, at least."""
 MOST = 2
 """Loads, and functions of tiles, that are done again for one value."""
 
@@ -56,6 +62,8 @@ class Exchange:
         axes: the axes of the grid that the slice moves with, and None for the loop, in the order of the dimensions.
         others: the other axes of the grid.
         covers: whether all slices together are known to be all of the tensor.
+        whole: the dimension that the loop goes along, where it may leave out blocks of it; None where it does not.
+        alone: whether iterations of the loop's adjoint are independent.
     """
 
     load: LoadOp
@@ -64,6 +72,13 @@ class Exchange:
     axes: tuple[int | None, ...]
     others: tuple[int, ...]
     covers: bool
+    whole: int | None
+    alone: bool
+
+    @property
+    def shared(self) -> tuple[object, ...]:
+        """What slices of one grid have in common."""
+        return self.loop, self.axes, self.whole
 
 
 def exchange_of(
@@ -83,7 +98,7 @@ def exchange_of(
         return None
     if loop.parent_op() is not grid or grid.guard is not None:
         return None
-    if not _is_of_sums(loop, activity) or not _is_uniform(loop, grid):
+    if not _is_plain(loop) or not _is_known(loop, grid):
         return None
     axes: dict[int | None, int] = {}
     for dim, form in enumerate(load.forms):
@@ -97,17 +112,27 @@ def exchange_of(
     if {*axes} != {*apart, None}:
         return None
     covers = all(_is_covered(op, form, grid, loop, dim, kernel) for dim, form in enumerate(load.forms))
+    alone, uniform = _is_of_sums(loop, activity), _is_uniform(loop, grid)
+    whole = None if uniform else axes[None]
+    if whole is not None and not _moves_from_start(op, load.forms[whole], loop, whole):
+        return None
+    if not alone and (steps_of(loop, grid) is None or not _is_small(loop, activity, op)):
+        return None
     others = tuple(axis for axis in range(len(grid.block_sizes)) if axis not in axes)
-    return Exchange(op, loop, grid, tuple(sorted(axes, key=axes.__getitem__)), others, covers)
+    return Exchange(op, loop, grid, tuple(sorted(axes, key=axes.__getitem__)), others, covers, whole, alone)
+
+
+def _is_plain(loop: ForOp) -> bool:
+    """Return whether a loop is without stores and regions."""
+    end = loop.body.block.last_op
+    ops = [op for op in loop.body.block.ops if op is not end]
+    return not any(op.regions or (effect_of(op) > Effect.RANDOM and not reads_only(op)) for op in ops)
 
 
 def _is_of_sums(loop: ForOp, activity: Activity) -> bool:
-    """Return whether iterations of a loop's adjoint are independent: it only adds up, without stores and regions."""
+    """Return whether iterations of a loop's adjoint are independent: the loop only adds up."""
     end = loop.body.block.last_op
     assert end is not None, "a loop's body ends with its yield"
-    ops = [op for op in loop.body.block.ops if op is not end]
-    if any(op.regions or (effect_of(op) > Effect.RANDOM and not reads_only(op)) for op in ops):
-        return False
     for argument, result in zip(loop.body.block.args[1:], end.operands, strict=True):
         uses, op = list(argument.uses), result.owner
         if len(uses) != 1 or uses[0].operation is not op or len(list(result.uses)) != 1:
@@ -115,22 +140,52 @@ def _is_of_sums(loop: ForOp, activity: Activity) -> bool:
         added = isinstance(op, ElementwiseOp) and op.fn.data == "add" and op.args[0] is not op.args[1]
         if not added and not (isinstance(op, MmaOp) and op.acc is argument):
             return False
-    inside = {*ops}
-    used = {v for op in ops for v in op.operands if v in activity and not isinstance(v.type, TensorType)}
-    return all(value.owner in inside or value.owner is loop.body.block for value in used)
+    return not _outer(loop, activity)
+
+
+def _outer(loop: ForOp, activity: Activity) -> set[SSAValue]:
+    """Return the values from outside of a loop that something comes back to from it."""
+    inside = {*loop.body.block.ops}
+    used = {v for op in inside for v in op.operands if v in activity and not isinstance(v.type, TensorType)}
+    return {value for value in used if value.owner not in inside and value.owner is not loop.body.block}
+
+
+def _is_small(loop: ForOp, activity: Activity, load: LoadOp) -> bool:
+    """Return whether what the adjoint of a loop carries to an iteration is small beside a slice."""
+    carried = [n for n, argument in enumerate(loop.body.block.args[1:]) if argument in activity]
+    rows = {one.carried: one.exponent for one in decays_of(loop, carried) if one.exponent in activity}
+    values = [rows.get(n, loop.body.block.args[n + 1]) for n in carried]
+    return sum(prod(shape_of(value.type)) for value in values) * SMALL <= prod(load.size_list)
+
+
+def _is_known(loop: ForOp, grid: GridOp) -> bool:
+    """Return whether the sizes of a grid and the step of a loop are known before a launch."""
+    step = constant_value(loop.step)
+    try:
+        for value in grid.extents:
+            host_extent(value)
+    except NotOnHost:
+        return False
+    return isinstance(step, int) and step >= 1
 
 
 def _is_uniform(loop: ForOp, grid: GridOp) -> bool:
     """Return whether a loop is the same in all programs, and its length known before a launch."""
-    step = constant_value(loop.step)
-    if not isinstance(step, int) or step < 1 or not (is_uniform(loop.lb, grid) and is_uniform(loop.ub, grid)):
+    if not (is_uniform(loop.lb, grid) and is_uniform(loop.ub, grid)):
         return False
     try:
-        for value in (loop.lb, loop.ub, *grid.extents):
+        for value in (loop.lb, loop.ub):
             host_extent(value)
     except NotOnHost:
         return False
     return True
+
+
+def _moves_from_start(op: LoadOp, form: Form, loop: ForOp, dim: int) -> bool:
+    """Return whether a loop goes along a dimension from its start, by slices side by side."""
+    step = constant_value(loop.step)
+    plain = not (form.constant or form.uniform or form.programs) and constant_value(loop.lb) == 0
+    return plain and form.steps[loop][0] == step == op.size_list[dim]
 
 
 def _is_blocked(form: Form, loop: ForOp) -> bool:
@@ -150,8 +205,8 @@ def _is_covered(op: LoadOp, form: Form, grid: GridOp, loop: ForOp, dim: int, ker
         ((axis, move),) = form.programs.items()
         return move == grid.block_sizes[axis] == width and _is_size(grid.extents[axis], op, dim, kernel)
     if loop in form.steps:
-        moves = form.steps[loop][0] == constant_value(loop.step) == width
-        return moves and constant_value(loop.lb) == 0 and _is_size(loop.ub, op, dim, kernel)
+        along = _moves_from_start(op, form, loop, dim)
+        return along and (_is_size(loop.ub, op, dim, kernel) or not _is_uniform(loop, grid))
     return 0 <= size <= width
 
 
@@ -164,136 +219,227 @@ def _is_size(extent: SSAValue, op: LoadOp, dim: int, kernel: KernelOp) -> bool:
     return constant_value(extent) == op.tensor.type.shape[dim]
 
 
+@dataclass(frozen=True, eq=False)
+class Moved:
+    """What comes back to a load and is to be moved to a grid of its own.
+
+    Args:
+        exchange: the load.
+        store: stores it where it comes back, as if it were all that does, until it is moved.
+        counter: the loop's counter there.
+    """
+
+    exchange: Exchange
+    store: StoreOp
+    counter: SSAValue
+
+    @property
+    def around(self) -> ForOp:
+        """The adjoint of the loop."""
+        loop = self.store.parent_op()
+        assert isinstance(loop, ForOp), "it is in the adjoint of a loop"
+        return loop
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Where a value is kept.
+
+    Args:
+        memory: one place for each program.
+        each: whether it has one for each iteration.
+    """
+
+    memory: SSAValue
+    each: bool
+
+
 class Exchanger:
-    """Writes the grids of exchanged loads behind that of their kernel's grid.
+    """Writes grids of exchanged loads behind the adjoint of their kernel's grid.
 
     Args:
         emit: writes ops.
         arguments: adds parameters to the adjoint.
         values: what stands for the values of the kernel outside of its grids.
+        places: where a program is in the kernel's grid, in the adjoint.
     """
 
-    def __init__(self, emit: Emitter, arguments: Arguments, values: Mapping[SSAValue, SSAValue]) -> None:
-        self._emit, self._arguments, self._values = emit, arguments, values
+    def __init__(
+        self,
+        emit: Emitter,
+        arguments: Arguments,
+        values: Mapping[SSAValue, SSAValue],
+        places: Sequence[SSAValue],
+    ) -> None:
+        self._emit, self._arguments, self._values, self._places = emit, arguments, values, places
 
-    def write(self, exchange: Exchange, store: StoreOp, places: Sequence[SSAValue], counter: SSAValue) -> None:
-        """Move what comes back to a load from the adjoint of its loop to a grid of its own.
+    def write(self, moved: Sequence[Moved]) -> None:
+        """Move what comes back to loads from the adjoint of their loop to a grid of its own.
 
         Args:
-            exchange: the load.
-            store: stores it, in the adjoint's loop, as if it were all that comes back to the slice.
-            places: where a program is in the kernel's grid, in the adjoint.
-            counter: the loop's counter there.
+            moved: the loads, which share what `Exchange.shared` says.
         """
-        emit, grid, loop = self._emit, exchange.grid, exchange.loop
-        around = store.parent_block()
-        assert around is not None, "it is in the adjoint of a loop"
-        needed = self._brought(exchange, around, store, places, counter)
-        first, after = (_again(emit, value, dict(self._values)) for value in (loop.lb, loop.ub))
-        extents = [_again(emit, extent, dict(self._values)) for extent in grid.extents]
-        step = constant_value(loop.step)
-        assert isinstance(step, int), "the step is known"
-        bounds = [emit.binary("sub", after, first) if axis is None else extents[axis] for axis in exchange.axes]
-        blocks = [step if axis is None else grid.block_sizes[axis] for axis in exchange.axes]
-        new = GridOp(bounds, blocks)
+        emit, first = self._emit, moved[0].exchange
+        grid, loop, around = first.grid, first.loop, moved[0].around
+        body = around.body.block
         known: dict[SSAValue, SSAValue] = {}
+        kept = self._kept(first, around, moved)
+        start = _again(emit, loop.lb, dict(self._values))
+        extents = [_again(emit, extent, dict(self._values)) for extent in grid.extents]
+        length = self._length(first, start)
+        bounds = [length if axis is None else extents[axis] for axis in first.axes]
+        blocks = [_step(loop) if axis is None else grid.block_sizes[axis] for axis in first.axes]
+        new = GridOp(bounds, blocks)
         with emit.into(new.body.block):
-            for axis, place in zip(exchange.axes, new.body.block.args, strict=True):
+            for axis, place in zip(first.axes, new.body.block.args, strict=True):
                 if axis is None:
-                    known[counter] = place if constant_value(loop.lb) == 0 else emit.binary("add", first, place)
+                    known[moved[0].counter] = emit.binary("add", start, place)
+                    known[body.args[0]] = place  # the number of the iteration follows from it, in each program
                 else:
-                    known[places[axis]] = place
-            start = emit.zero(store.value.type)
-            total = self._sum(exchange, list(exchange.others), store, places, extents, known, needed, start)
-            offsets = [_again(emit, offset, dict(known)) for offset in store.offsets]
-            tile = emit.cast(total, element_of(exchange.load.tensor.type))
-            emit.add(StoreOp(tile, store.tensor, offsets, store.size_list, store.dropped))
+                    known[self._places[axis]] = place
+            totals = [emit.zero(one.store.value.type) for one in moved]
+            totals = self._sum(first, [*first.others], moved, extents, known, kept, totals)
+            for one, total in zip(moved, totals, strict=True):
+                store = one.store
+                offsets = [_again(emit, offset, dict(known)) for offset in store.offsets]
+                tile = emit.cast(total, element_of(one.exchange.load.tensor.type))
+                emit.add(StoreOp(tile, store.tensor, offsets, store.size_list, store.dropped))
         emit.add(new)
-        store.detach()
-        store.erase()
+        for one in moved:
+            one.store.detach()
+            one.store.erase()
+
+    def _length(self, exchange: Exchange, start: SSAValue) -> SSAValue:
+        """Return how far the grid goes in place of the loop."""
+        emit, loop, tensor = self._emit, exchange.loop, exchange.load.tensor
+        if exchange.whole is None:
+            return emit.binary("sub", _again(emit, loop.ub, dict(self._values)), start)
+        assert isinstance(tensor.type, TensorType), "a tensor is read"
+        size = tensor.type.shape[exchange.whole]
+        return emit.index(size) if size >= 0 else emit.value(DimOp(self._values[tensor], exchange.whole))
 
     def _sum(
         self,
         exchange: Exchange,
         axes: list[int],
-        store: StoreOp,
-        places: Sequence[SSAValue],
+        moved: Sequence[Moved],
         extents: Sequence[SSAValue],
         known: Mapping[SSAValue, SSAValue],
-        needed: Mapping[SSAValue, SSAValue],
-        total: SSAValue,
-    ) -> SSAValue:
-        """Return a total and what comes back from all programs along some axes."""
+        kept: Mapping[SSAValue, Kept],
+        totals: Sequence[SSAValue],
+    ) -> list[SSAValue]:
+        """Return totals and what comes back from all programs along some axes."""
         emit = self._emit
         if not axes:
-            return self._added(exchange, store, places, dict(known), needed, total)
+            return self._guarded(exchange, moved, dict(known), kept, totals)
         axis, rest = axes[0], axes[1:]
-        body = Block(arg_types=[index, total.type])
+        body = Block(arg_types=[index, *[total.type for total in totals]])
         with emit.into(body):
-            inner = {**known, places[axis]: body.args[0]}
-            emit.add(YieldOp(self._sum(exchange, rest, store, places, extents, inner, needed, body.args[1])))
+            inner = {**known, self._places[axis]: body.args[0]}
+            emit.add(YieldOp(*self._sum(exchange, rest, moved, extents, inner, kept, body.args[1:])))
         block = emit.index(exchange.grid.block_sizes[axis])
-        return emit.value(ForOp(emit.index(0), extents[axis], block, [total], Region(body)))
+        return list(emit.add(ForOp(emit.index(0), extents[axis], block, totals, Region(body))).results)
+
+    def _guarded(
+        self,
+        exchange: Exchange,
+        moved: Sequence[Moved],
+        known: dict[SSAValue, SSAValue],
+        kept: Mapping[SSAValue, Kept],
+        totals: Sequence[SSAValue],
+    ) -> list[SSAValue]:
+        """Return totals and what comes back from one program, if its loop gets as far as that."""
+        emit, around = self._emit, moved[0].around
+        place = known.pop(around.body.block.args[0])
+        number = emit.binary("floordiv", place, emit.index(_step(exchange.loop)))
+        count = _again(emit, around.ub, known)
+        known[around.body.block.args[0]] = emit.binary("sub", emit.binary("sub", count, number), emit.index(1))
+        if exchange.whole is None:
+            return self._added(exchange, moved, known, kept, totals, number)
+        then, other = Block(), Block()
+        with emit.into(then):
+            emit.add(YieldOp(*self._added(exchange, moved, known, kept, totals, number)))
+        with emit.into(other):
+            emit.add(YieldOp(*totals))
+        reached = emit.binary("lt", number, count)
+        types = [total.type for total in totals]
+        return list(emit.add(IfOp(reached, types, Region(then), Region(other))).results)
 
     def _added(
         self,
         exchange: Exchange,
-        store: StoreOp,
-        places: Sequence[SSAValue],
+        moved: Sequence[Moved],
         known: dict[SSAValue, SSAValue],
-        needed: Mapping[SSAValue, SSAValue],
-        total: SSAValue,
-    ) -> SSAValue:
-        """Return a total and what comes back from one program: a product of matrices adds to it by itself."""
+        kept: Mapping[SSAValue, Kept],
+        totals: Sequence[SSAValue],
+        number: SSAValue,
+    ) -> list[SSAValue]:
+        """Return totals and what comes back from one program: a product of matrices adds to it by itself."""
         emit = self._emit
-        numbers = [
-            _number(emit, known[place], block) for place, block in zip(places, exchange.grid.block_sizes, strict=True)
-        ]
-        for value, memory in needed.items():
-            shape = shape_of(value.type)
-            box = [*[1] * len(numbers), *shape]
-            at = [*numbers, *[emit.index(0) for _ in shape]]
-            known[value] = emit.value(LoadOp(memory, at, box, range(len(numbers))))
-        op = store.value.owner
-        if isinstance(op, MmaOp) and is_zero(op.acc) and op.acc.type == total.type:
-            left, right = (_again(emit, operand, known) for operand in (op.a, op.b))
-            return emit.value(MmaOp(left, right, total, op.compute.data))
-        return emit.binary("add", total, _again(emit, store.value, known))
+        numbers = self._numbers(exchange.grid, [known[place] for place in self._places])
+        for value, one in kept.items():
+            shape, ahead = shape_of(value.type), [*numbers, *([number] if one.each else [])]
+            at = [*ahead, *[emit.index(0) for _ in shape]]
+            known[value] = emit.value(LoadOp(one.memory, at, [*[1] * len(ahead), *shape], range(len(ahead))))
+        found: list[SSAValue] = []
+        for one, total in zip(moved, totals, strict=True):
+            op = one.store.value.owner
+            if isinstance(op, MmaOp) and is_zero(op.acc) and op.acc.type == total.type:
+                left, right = (_again(emit, operand, known) for operand in (op.a, op.b))
+                found.append(emit.value(MmaOp(left, right, total, op.compute.data)))
+            else:
+                found.append(emit.binary("add", total, _again(emit, one.store.value, known)))
+        return found
 
-    def _brought(
-        self,
-        exchange: Exchange,
-        around: Block,
-        store: StoreOp,
-        places: Sequence[SSAValue],
-        counter: SSAValue,
-    ) -> dict[SSAValue, SSAValue]:
-        """Keep what an iteration needs of the program around and what is more than little; return where it is."""
-        emit, grid = self._emit, exchange.grid
-        loop = around.parent_op()
-        assert loop is not None, "the adjoint of a loop is a loop"
-        program = loop.parent_block()
-        assert program is not None, "it is in a program"
-        kept: dict[SSAValue, SSAValue] = {}
-        for value in _from_around(store.value, around, {*places, counter}):
-            if self._is_little(value, {*places}):
-                continue
-            shape, element = shape_of(value.type), element_of(value.type)
-            sizes = [
-                ["ceildiv", host_extent(extent), ["const", block]]
-                for extent, block in zip(grid.extents, grid.block_sizes, strict=True)
-            ]
-            memory = self._arguments.scratch(f"kept{len(self._arguments.added)}", element, sizes, then=shape)
-            block = Block()
-            with emit.into(block):
-                numbers = [_number(emit, place, size) for place, size in zip(places, grid.block_sizes, strict=True)]
-                at = [*numbers, *[emit.index(0) for _ in shape]]
-                emit.add(StoreOp(value, memory, at, [*[1] * len(numbers), *shape], range(len(numbers))))
-            for op in list(block.ops):
-                op.detach()
-                program.insert_op_before(op, loop)
-            kept[value] = memory
+    def _numbers(self, grid: GridOp, places: Sequence[SSAValue]) -> list[SSAValue]:
+        """Return the number of a program along each axis."""
+        emit = self._emit
+        pairs = zip(places, grid.block_sizes, strict=True)
+        return [at if block == 1 else emit.binary("floordiv", at, emit.index(block)) for at, block in pairs]
+
+    def _kept(self, exchange: Exchange, around: ForOp, moved: Sequence[Moved]) -> dict[SSAValue, Kept]:
+        """Keep what an iteration needs of the program around and of those behind it, where that is more than little."""
+        body, kept = around.body.block, dict[SSAValue, Kept]()
+        known = {*self._places, moved[0].counter, body.args[0]}
+        needed = dict.fromkeys(value for one in moved for value in _from_around(one.store.value, body, known))
+        for value in needed:
+            if value.owner is body:
+                steps = steps_of(exchange.loop, exchange.grid)
+                assert steps is not None, "a loop that carries has a bound"
+                kept[value] = Kept(self._keep(exchange.grid, value, body, body.first_op, [steps], around), True)
+            elif not self._is_little(value, known):
+                block = around.parent_block()
+                assert block is not None, "it is in a program"
+                kept[value] = Kept(self._keep(exchange.grid, value, block, around, [], around), False)
         return kept
+
+    def _keep(
+        self,
+        grid: GridOp,
+        value: SSAValue,
+        block: Block,
+        before: Operation | None,
+        steps: Sequence[Size],
+        around: ForOp,
+    ) -> SSAValue:
+        """Store a value of a program, or with `steps` of an iteration, and return the memory where it is."""
+        emit, shape = self._emit, shape_of(value.type)
+        pairs = zip(grid.extents, grid.block_sizes, strict=True)
+        sizes: list[Size] = [["ceildiv", host_extent(extent), ["const", size]] for extent, size in pairs]
+        name = f"kept{len(self._arguments.added)}"
+        memory = self._arguments.scratch(name, element_of(value.type), [*sizes, *steps], then=shape)
+        made = Block()
+        with emit.into(made):
+            ahead = self._numbers(grid, self._places)
+            if steps:
+                ahead.append(emit.binary("sub", emit.binary("sub", around.ub, block.args[0]), emit.index(1)))
+            at = [*ahead, *[emit.index(0) for _ in shape]]
+            emit.add(StoreOp(value, memory, at, [*[1] * len(ahead), *shape], range(len(ahead))))
+        for op in list(made.ops):
+            op.detach()
+            assert before is not None, "the adjoint of a loop does something"
+            block.insert_op_before(op, before)
+        return memory
 
     def _is_little(self, value: SSAValue, known: set[SSAValue]) -> bool:
         """Return whether a value of a program is computed again, from what the adjoint only reads, rather than kept."""
@@ -313,9 +459,10 @@ class Exchanger:
         return much <= MOST
 
 
-def _number(emit: Emitter, place: SSAValue, block: int) -> SSAValue:
-    """Return the number of a program along an axis."""
-    return place if block == 1 else emit.binary("floordiv", place, emit.index(block))
+def _step(loop: ForOp) -> int:
+    step = constant_value(loop.step)
+    assert isinstance(step, int), "the step is known"
+    return step
 
 
 def _from_around(value: SSAValue, block: Block, known: set[SSAValue]) -> list[SSAValue]:

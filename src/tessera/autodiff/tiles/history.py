@@ -59,7 +59,7 @@ class History:
         Returns:
             What it carries there; None where no bound of its length is known.
         """
-        steps = _steps(op, self._grid)
+        steps = steps_of(op, self._grid)
         if steps is None:
             return None
         sizes = [*map(self._size, range(len(self._places))), steps]
@@ -105,7 +105,7 @@ class History:
             Rewriter.insert_op(op, InsertPoint.at_start(loop.body.block))
 
 
-def _steps(op: ForOp, grid: GridOp) -> Extent | None:
+def steps_of(op: ForOp, grid: GridOp) -> Extent | None:
     """Return a bound of the number of a loop's iterations."""
     first, after, step = (_interval(value, grid) for value in (op.lb, op.ub, op.step))
     if first is None or after is None or step is None:

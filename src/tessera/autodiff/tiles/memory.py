@@ -21,7 +21,7 @@ from tessera.autodiff.tiles.activity import Activity
 from tessera.autodiff.tiles.arguments import Arguments
 from tessera.autodiff.tiles.emitter import Emitter, wide
 from tessera.autodiff.tiles.errors import Asked
-from tessera.autodiff.tiles.exchange import Exchange, exchange_of
+from tessera.autodiff.tiles.exchange import Exchange, Moved, exchange_of
 from tessera.autodiff.tiles.footprints import Footprint, footprint, separated
 from tessera.data import dataclass
 from tessera.ir.tile.atomics import AtomicOp
@@ -49,21 +49,6 @@ class Target:
     split: tuple[int, ...] = ()
     is_once: bool = False
     exchange: Exchange | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Moved:
-    """What comes back to a load and is to be moved to a grid of its own.
-
-    Args:
-        exchange: the load.
-        store: stores it where it comes back, until it is moved.
-        counter: the loop's counter there.
-    """
-
-    exchange: Exchange
-    store: StoreOp
-    counter: SSAValue
 
 
 class Tensor:
@@ -231,31 +216,23 @@ class Memory:
         Returns:
             The axes that are split into parts, each with a tensor and the dimension of it that is their number.
         """
-        grid, parts = self.grids[number], dict[int, tuple[SSAValue, int]]()
+        parts: dict[int, tuple[SSAValue, int]] = {}
         self._targets = {}
+        shared = self._shared(number)
+        exchanges = {memory: self._exchange(self._tensors[memory], number, split) for memory, split in shared.items()}
+        if None in exchanges.values():  # programs that run one after the other keep nothing of each other
+            exchanges = {memory: one if one is not None and one.alone else None for memory, one in exchanges.items()}
         for memory, tensor in self._tensors.items():
-            loads, stores = tensor.loads[number], tensor.stores[number]
-            if not loads and not stores and not tensor.updates[number]:
+            if not tensor.loads[number] and not tensor.stores[number] and not tensor.updates[number]:
                 continue
+            exchange, split = exchanges.get(memory), shared.get(memory, ())
             if self._is_direct(tensor):
                 self._targets[memory] = Target(self._cotangents[memory])
-                continue
-            apart = separated([*loads, *stores], grid) if loads or stores else {*range(len(grid.block_sizes))}
-            split = tuple(axis for axis in range(len(grid.block_sizes)) if axis not in apart)
-            if self._is_once(tensor, split):
-                self._done.add(memory)
-                self._targets[memory] = Target(self._gradients[memory], is_once=True)
-                if _covers(self._kernel, grid, loads[0]):
-                    self._unset.add(memory)
-                else:
-                    launches.set_zero(self._emit, self._gradients[memory])
-            elif (exchange := self._exchange(tensor, number, apart)) is not None:
-                self._done.add(memory)
-                self._targets[memory] = Target(self._gradients[memory], is_once=True, exchange=exchange)
-                if exchange.covers:
-                    self._unset.add(memory)
-                else:
-                    launches.set_zero(self._emit, self._gradients[memory])
+            elif exchange is not None:
+                self._set_once(memory, exchange.covers, exchange)
+            elif self._is_once(tensor, split):
+                (load,) = tensor.loads[number]
+                self._set_once(memory, _covers(self._kernel, self.grids[number], load), None)
             elif split:
                 name = f"{self._kernel.infos[memory.index].name}.sums{number}"
                 sizes = [["chunks", number, axis] for axis in split]
@@ -267,19 +244,38 @@ class Memory:
                 self._targets[memory] = Target(self._begin(memory))
         return parts
 
+    def _shared(self, number: int) -> dict[BlockArgument, tuple[int, ...]]:
+        """Return the tensors of which several programs of a grid read an element, with the axes along which they do."""
+        grid, found = self.grids[number], dict[BlockArgument, tuple[int, ...]]()
+        for memory, tensor in self._tensors.items():
+            both = [*tensor.loads[number], *tensor.stores[number]]
+            apart = separated(both, grid) if both else {*range(len(grid.block_sizes))}
+            split = tuple(axis for axis in range(len(grid.block_sizes)) if axis not in apart)
+            if split and not self._is_direct(tensor):
+                found[memory] = split
+        return found
+
+    def _set_once(self, memory: BlockArgument, covers: bool, exchange: Exchange | None) -> None:
+        """Let a gradient be stored where it comes back; what that may leave out is zero."""
+        self._done.add(memory)
+        self._targets[memory] = Target(self._gradients[memory], is_once=True, exchange=exchange)
+        if covers:
+            self._unset.add(memory)
+        else:
+            launches.set_zero(self._emit, self._gradients[memory])
+
     def _is_once(self, tensor: Tensor, split: Sequence[int]) -> bool:
         """Return whether the gradient of a tensor is what comes back to one access, which no element sees twice."""
         loads = [load for each in tensor.loads for load in each]
         alone = len(loads) == 1 and not tensor.is_written and not split
         return alone and tensor.memory in self._gradients and loads[0].happens_once
 
-    def _exchange(self, tensor: Tensor, number: int, apart: set[int]) -> Exchange | None:
+    def _exchange(self, tensor: Tensor, number: int, split: Sequence[int]) -> Exchange | None:
         """Return how the gradient of a tensor, which one access of several programs reads, has a grid of its own."""
         loads, grid = [load for each in tensor.loads for load in each], self.grids[number]
         if len(loads) != 1 or tensor.is_written or tensor.memory not in self._gradients:
             return None
-        if len(apart) == len(grid.block_sizes):
-            return None
+        apart = {*range(len(grid.block_sizes))} - {*split}
         return exchange_of(loads[0], grid, apart, self._activity, self._kernel)
 
     def close(self, number: int) -> None:
