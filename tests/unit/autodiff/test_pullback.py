@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.frontend.adjoint import adjoint_kernel
-from tessera.frontend.specialize import ArgFacts, Specialization
 from tests.unit.autodiff.slopes import check_slopes, numbers
 
 T = ts.dtype_var("T", ts.f32, ts.f64, ts.bf16)
@@ -200,48 +198,3 @@ def with_a_step(x: ts.Tensor["n", ts.f64], y: ts.Tensor["n", ts.f64], step: ts.i
 
 def test_steps_known_at_the_call_only():
     check_slopes(with_a_step, dict(x=numbers(17), y=np.zeros(17), step=3), ["y"], ["x"])
-
-
-def added_of(kernel: Any, dims: dict[str, int]) -> list[str]:
-    """Return the names of the parameters that the adjoint of a kernel has besides cotangents and gradients."""
-    facts = [
-        ArgFacts("tensor", param.dtype, tuple(dim.value(dims) for dim in param.dims))
-        for param in kernel.signature.tensors
-    ]
-    added = adjoint_kernel(kernel.signature, Specialization(tuple(facts))).added
-    return [one.name for one in added if one.role == "scratch"]
-
-
-@ts.kernel
-def product(a: ts.Tensor["m", "k", ts.f64], b: ts.Tensor["k", "n", ts.f64], c: ts.Tensor["m", "n", ts.f64]):
-    for i, j in ts.tile.grid((m, 8), (n, 8)):
-        acc = ts.tile.zeros((8, 8), ts.f64)
-        for p in ts.tile.range(0, k, 8):
-            acc = ts.tile.mma(a[i : i + 8, p : p + 8], b[p : p + 8, j : j + 8], acc)
-        c[i : i + 8, j : j + 8] = acc
-
-
-def test_gradients_of_a_product_are_products():
-    assert added_of(product, {}) == []
-
-
-@ts.kernel
-def online(x: ts.Tensor["m", "n", ts.f64], v: ts.Tensor["n", 8, ts.f64], y: ts.Tensor["m", 8, ts.f64]):
-    for i in ts.tile.grid((m, 4)):
-        top, total = ts.tile.full((4,), -float("inf"), ts.f64), ts.tile.zeros((4,), ts.f64)
-        acc = ts.tile.zeros((4, 8), ts.f64)
-        for j in ts.tile.range(0, n, 8):
-            inside = (j + ts.tile.arange(8) < n)[None, :]
-            scores = ts.tile.where(inside, x[i : i + 4, j : j + 8], -float("inf"))
-            new = ts.tile.maximum(top, ts.tile.row_max(scores))
-            decay, p = ts.tile.exp2(top - new), ts.tile.exp2(scores - new[:, None])
-            total = total * decay + ts.tile.row_sum(p)
-            acc = ts.tile.mma(p, v[j : j + 8, :], acc * decay[:, None])
-            top = new
-        y[i : i + 4, :] = acc / total[:, None]
-
-
-def test_sums_of_an_online_softmax_are_not_kept():
-    check_slopes(online, dict(x=numbers(6, 21), v=numbers(21, 8), y=numbers(6, 8)), ["y"], ["x", "v"])
-    # The running maximum alone is kept, and sums of what all programs read.
-    assert added_of(online, {}) == ["v.sums0", "history4"]

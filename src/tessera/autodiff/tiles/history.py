@@ -149,13 +149,15 @@ def _of_function(op: ElementwiseOp, grid: GridOp) -> Interval | None:
         return None
     low, high = args[0]
     least, most = args[1]
-    number = constant_value(op.args[1])
+    number, first = constant_value(op.args[1]), constant_value(op.args[0])
     match fn:
         case "add" | "minimum" | "maximum":
             return [fn, low, least], [fn, high, most]
         case "sub":
             return [fn, low, most], [fn, high, least]
         case "mul" | "floordiv" if number is not None and number > 0:
+            return [fn, low, least], [fn, high, most]
+        case "mul" if first is not None and first > 0:
             return [fn, low, least], [fn, high, most]
         case "mod" if number is not None and number > 0:
             return ["const", 0], ["const", int(number) - 1]
