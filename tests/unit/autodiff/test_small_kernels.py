@@ -94,15 +94,6 @@ def online_logsumexp(x: ts.Tensor["m", "n", F], y: ts.Tensor["m", F]):
 
 
 @ts.kernel
-def matmul(a: ts.Tensor["m", "k", F], b: ts.Tensor["k", "n", F], c: ts.Tensor["m", "n", F]):
-    for i, j in ts.tile.grid((m, 8), (n, 8)):
-        acc = ts.tile.zeros((8, 8), F)
-        for p in ts.tile.range(0, k, 8):
-            acc = ts.tile.mma(a[i : i + 8, p : p + 8], b[p : p + 8, j : j + 8], acc)
-        c[i : i + 8, j : j + 8] = ts.tile.tanh(acc)
-
-
-@ts.kernel
 def products_of_batches(a: ts.Tensor["b", "m", 8, F], w: ts.Tensor[8, 16, F], c: ts.Tensor["b", "m", 16, F]):
     for g, i in ts.tile.grid((b, 2), (m, 8)):
         c[g : g + 2, i : i + 8, :] = ts.tile.mma(a[g : g + 2, i : i + 8, :], w[:, :])
@@ -502,7 +493,6 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[str], list[str]]] = {
     "outer": (outer, dict(u=numbers(13), v=numbers(21), y=zeros(13, 21)), ["y"], ["u", "v"]),
     "softmax": (softmax_rows, dict(x=numbers(6, 11), y=zeros(6, 11)), ["y"], ["x"]),
     "online_logsumexp": (online_logsumexp, dict(x=numbers(6, 21), y=zeros(6)), ["y"], ["x"]),
-    "matmul": (matmul, dict(a=numbers(11, 13), b=numbers(13, 19), c=zeros(11, 19)), ["c"], ["a", "b"]),
     "products_of_batches": (
         products_of_batches,
         dict(a=numbers(3, 11, 8), w=numbers(8, 16), c=zeros(3, 11, 16)),

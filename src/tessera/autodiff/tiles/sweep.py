@@ -8,7 +8,7 @@ kept: sums, of which the accumulator of a product is one, need none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from xdsl.dialects.scf import ForOp, IfOp, WhileOp, YieldOp
 from xdsl.ir import Block, Operation, Region, SSAValue
@@ -229,57 +229,39 @@ class Sweep:
         self.backward(ops)
 
     def _loop(self, op: ForOp) -> None:
-        """Emit a loop from the last iteration to the first."""
-        emit, body = self._emit, op.body.block
-        location = emit.location
-        carried = [n for n, arg in enumerate(body.args[1:]) if arg in self._activity or op.results[n] in self._activity]
+        """Emit a loop from the last iteration to the first.
+
+        It carries what comes back to what the kernel's loop carries, to values from outside, and `D` of sums that
+        decay, in this order.
+        """
+        emit, args, location = self._emit, op.body.block.args[1:], self._emit.location
+        carried = [n for n, arg in enumerate(args) if arg in self._activity or op.results[n] in self._activity]
         outside = self._from_outside(op)
         ends = [self.back.pop(result, None) for result in op.results]
-        first, after, step = (self.values[value] for value in (op.lb, op.ub, op.step))
-        count = self._count(first, after, step)
-        types = [cotangent_type(value.type) for value in [*[body.args[n + 1] for n in carried], *outside]]
-        starts = [ends[n] for n in carried] + [None] * len(outside)
+        count = self._count(*(self.values[value] for value in (op.lb, op.ub, op.step)))
+        types = [cotangent_type(value.type) for value in [*[args[n] for n in carried], *outside]]
+        starts = [*[ends[n] for n in carried], *[None] * len(outside)]
         initial = [start or emit.zero(type_) for start, type_ in zip(starts, types, strict=True)]
         decays = [one for one in decays_of(op, carried) if one.exponent in self._activity]
-        finals = [initial[carried.index(one.carried)] for one in decays]
-        initial += [
-            one.at_end(emit, c, self.values[op.results[one.carried]]) for one, c in zip(decays, finals, strict=True)
-        ]
-        types += [cotangent_type(one.exponent.type) for one in decays]
-        for one in decays:  # what comes back to the sum is that at the end times a product of exponentials
-            at = carried.index(one.carried)
-            types[at] = cotangent_type(one.exponent.type)
-            initial[at] = emit.full(1.0, types[at])
+        finals = {one: initial[carried.index(one.carried)] for one in decays}
+        for one, final in finals.items():  # what comes back to the sum is that at the end times a product
+            initial[carried.index(one.carried)] = emit.full(1.0, cotangent_type(one.exponent.type))
+            initial.append(one.at_end(emit, final, self.values[op.results[one.carried]]))
 
-        block, held = Block(arg_types=[index, *types]), Block(arg_types=[arg.type for arg in body.args[1:]])
-        inside = self._inside()
+        block = Block(arg_types=[index, *[value.type for value in initial]])
+        held = Block(arg_types=[arg.type for arg in args])
         with emit.into(block):
-            _, place = self._iteration(op, count, block)
-            inside.values.update(zip(body.args, [place, *held.args], strict=True))
-            into = dict(zip(carried, block.args[1:], strict=False))
-            for one, d, final in zip(decays, block.args[len(block.args) - len(decays) :], finals, strict=True):
-                rest = into[one.carried]
-                into[one.carried] = emit.binary("mul", final, one.spread_out(emit, rest))
-                inside._decays[one.product] = _Running(one, into[one.carried], rest, d)
-            inside._through(body, [into.get(n) for n in range(len(ends))])
+            nexts = self._iterated(op, block, held, count, carried, outside, finals)
             emit.location = location
-            nexts = [inside.back.get(body.args[n + 1]) or emit.zero(types[at]) for at, n in enumerate(carried)]
-            for value, argument in zip(outside, block.args[1 + len(carried) :], strict=False):
-                part = inside.back.get(value)
-                nexts.append(argument if part is None else emit.binary("add", argument, part))
-            for running in inside._decays.values():
-                nexts[carried.index(running.decay.carried)] = running.rest
-            nexts += [running.d for running in inside._decays.values()]
             kept = _constant_ones(block, nexts, initial)
             emit.add(YieldOp(*[nexts[at] for at in kept]))
         remove_dead(block)
         self._fill_in(op, block, held, count)
-        start = [initial[at] for at in kept]
-        loop = emit.add(ForOp(emit.index(0), count, emit.index(1), start, Region(block)))
+        loop = emit.add(ForOp(emit.index(0), count, emit.index(1), [initial[at] for at in kept], Region(block)))
         results = list(initial)
         for at, result in zip(kept, loop.results, strict=True):
             results[at] = result
-        for one, final in zip(decays, finals, strict=True):
+        for one, final in finals.items():
             at = carried.index(one.carried)
             results[at] = emit.binary("mul", final, one.spread_out(emit, results[at]))
         for at, n in enumerate(carried):
@@ -287,6 +269,37 @@ class Sweep:
         for at, value in enumerate(outside, len(carried)):
             if at in kept:
                 self._give(value, results[at])
+
+    def _iterated(
+        self,
+        op: ForOp,
+        block: Block,
+        held: Block,
+        count: SSAValue,
+        carried: Sequence[int],
+        outside: Sequence[SSAValue],
+        finals: Mapping[Decay, SSAValue],
+    ) -> list[SSAValue]:
+        """Emit one iteration of a loop's adjoint, and return what it hands on."""
+        emit, body, inside = self._emit, op.body.block, self._inside()
+        place = self._iteration(op, count, block)[1]
+        inside.values.update(zip(body.args, [place, *held.args], strict=True))
+        into: dict[int, SSAValue] = dict(zip(carried, block.args[1:], strict=False))
+        decays = list(zip(finals.items(), block.args[len(block.args) - len(finals) :], strict=True))
+        for (one, final), d in decays:
+            rest = into[one.carried]
+            into[one.carried] = emit.binary("mul", final, one.spread_out(emit, rest))
+            inside._decays[one.product] = _Running(one, into[one.carried], rest, d)
+        inside._through(body, [into.get(n) for n in range(len(body.args) - 1)])
+        rests = {running.decay.carried: running.rest for running in inside._decays.values()}
+        nexts: list[SSAValue] = []
+        for n in carried:
+            argument = body.args[n + 1]
+            nexts.append(rests.get(n) or inside.back.get(argument) or emit.zero(cotangent_type(argument.type)))
+        for value, argument in zip(outside, block.args[1 + len(carried) :], strict=False):
+            part = inside.back.get(value)
+            nexts.append(argument if part is None else emit.binary("add", argument, part))
+        return [*nexts, *(running.d for running in inside._decays.values())]
 
     def _count(self, first: SSAValue, after: SSAValue, step: SSAValue) -> SSAValue:
         """Return the number of a loop's iterations, or less than 0; a step that is not positive gives none."""
