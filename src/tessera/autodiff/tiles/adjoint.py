@@ -13,7 +13,7 @@ from tessera.autodiff.tiles.activity import Activity
 from tessera.autodiff.tiles.arguments import Added, Arguments, Axis
 from tessera.autodiff.tiles.emitter import Emitter
 from tessera.autodiff.tiles.errors import Asked
-from tessera.autodiff.tiles.exchange import Exchanger, Moved
+from tessera.autodiff.tiles.exchanged import Exchanger, Moved
 from tessera.autodiff.tiles.history import History
 from tessera.autodiff.tiles.memory import Memory
 from tessera.autodiff.tiles.sweep import Sweep

@@ -21,7 +21,8 @@ from tessera.autodiff.tiles.activity import Activity
 from tessera.autodiff.tiles.arguments import Arguments
 from tessera.autodiff.tiles.emitter import Emitter, wide
 from tessera.autodiff.tiles.errors import Asked
-from tessera.autodiff.tiles.exchange import Exchange, Moved, exchange_of
+from tessera.autodiff.tiles.exchange import Exchange, exchange_of
+from tessera.autodiff.tiles.exchanged import Moved
 from tessera.autodiff.tiles.footprints import Footprint, footprint, separated
 from tessera.data import dataclass
 from tessera.ir.tile.atomics import AtomicOp
