@@ -120,6 +120,7 @@ def _kernel_items() -> list[tuple[str, Any]]:
         ("ts.cdiv", ts.cdiv),
         ("ts.compile", ts.compile),
         ("ts.load", ts.load),
+        ("ts.pullback", ts.pullback),
         ("kernel.explain", type(_sample).explain),
         ("ts.numerics.profile", ts.numerics.profile),
     ]

@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from tessera.driver.compile import compile
     from tessera.driver.kernel import kernel
     from tessera.driver.loaded import load
+    from tessera.driver.pullback import pullback
     from tessera.frontend.tile import assume
     from tessera.graph import (
         checkpoint,
@@ -120,6 +121,7 @@ _LAZY = {
     "load": "tessera.driver.loaded",
     "mse": "tessera.ops",
     "ones": "tessera.runtime",
+    "pullback": "tessera.driver.pullback",
     "stop_gradient": "tessera.graph",
     "to_numpy": "tessera.runtime",
     "value_and_grad": "tessera.graph",
@@ -201,6 +203,7 @@ __all__ = [
     "ones",
     "op",
     "ops",
+    "pullback",
     "runtime",
     "saturate",
     "stochastic_round",

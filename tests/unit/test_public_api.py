@@ -165,6 +165,8 @@ CALLS: dict[str, tuple[Callable[..., Any], list[Any], dict[str, Any]]] = {
     "vjp": (ts.vjp, [square, ARRAY], {}),
     "the other half of vjp": (ts.vjp(square, ARRAY)[1], [np.ones((), np.float32)], {}),
     "jvp": (ts.jvp, [square, (ARRAY,), (ARRAY,)], {}),
+    "pullback": (ts.pullback, [doubled], {"wrt": ("x",)}),
+    "a pullback": (ts.pullback(doubled), [ARRAY[0], ARRAY[1].copy(), 2.0], {"cotangents": ARRAY[2], "b": 8}),
     "stop_gradient": (ts.stop_gradient, [ARRAY], {}),
     "linearize": (ts.linearize, [square, ARRAY], {}),
     "the other half of linearize": (ts.linearize(square, ARRAY)[1], [ARRAY], {}),

@@ -45,8 +45,8 @@ def _harmless(op: Operation) -> bool:
     return bool(op.regions) or reads_only(op) or has_trait(op, IsTerminator) or effect_of(op) <= Effect.RANDOM
 
 
-def _sweep(block: Block) -> None:
-    """Remove dead ops, users before what they use, so that one sweep is enough."""
+def remove_dead(block: Block) -> None:
+    """Remove dead ops of a block, users before what they use, so that one sweep is enough."""
     for op in reversed(list(block.ops)):
         if is_dead(op):
             op.detach()
@@ -56,7 +56,7 @@ def _sweep(block: Block) -> None:
             op = without_unused(op)
         for region in op.regions:
             for inner in region.blocks:
-                _sweep(inner)
+                remove_dead(inner)
 
 
 @dataclass(frozen=True)
@@ -67,4 +67,4 @@ class DeadCodePass(Pass):
 
     def apply(self, module: ModuleOp) -> None:
         """Sweep every block backwards."""
-        _sweep(module.body.block)
+        remove_dead(module.body.block)

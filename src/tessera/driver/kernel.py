@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from tessera.driver.agreement import Agreement
 from tessera.driver.binding import (
+    bind_arguments,
     canonical_strides,
     check_constexpr,
     check_tensors,
@@ -186,10 +187,37 @@ class Kernel(Calls[P, R], HasGradient):
         reflection = {**artifact.reflection, "copies": [*artifact.reflection.get("copies", ()), *texts]}
         return found.launch, None, replace(explanation, reflection=reflection, config=found.variant.config)
 
+    def bound(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+        """Return the arguments of a call in the order of the parameters.
+
+        Raises:
+            CallError: `argument-count` or `unknown-keyword`.
+        """
+        return bind_arguments(self.signature, args, kwargs, self._tuned)
+
+    def facts_of(self, args: Sequence[Any]) -> tuple[list[int], list[ArrayView], Specialization]:
+        """Return addresses and views of a call's arrays, and what a compilation for it may rely on.
+
+        Raises:
+            CallError: an argument does not fit.
+        """
+        self._check_constexprs(args)
+        pointers = self._read(args)[0]
+        views = self._views(args)
+        strides = [canonical_strides(view) for view in views]
+        return pointers, views, self._specialization(args, pointers, views, strides)
+
+    def sizes_of(self, views: Sequence[ArrayView]) -> dict[str, int | None]:
+        """Return the size of each dimension's text, from the arrays of a call.
+
+        Raises:
+            CallError: they do not fit.
+        """
+        return self._text_sizes(views, check_tensors(self._expected, views))
+
     def variant_for(self, spec: Specialization, views: Sequence[ArrayView], device: Device) -> Variant:
         """Return the code for arrays on a device."""
-        sizes = self._text_sizes(views, check_tensors(self._expected, views))
-        return self.variants.find(spec, sizes, destination_of(device))
+        return self.variants.find(spec, self.sizes_of(views), destination_of(device))
 
     def loaded(self, pointers: Sequence[int], views: Sequence[ArrayView], device: Device) -> Launch:
         """Return how a kernel that takes arrays, and after them numbers at most, is launched on a device.

@@ -66,6 +66,11 @@ class OpenKernel(ByCall, Generic[P, R]):
         dims = {name for _, _, tensor in self._opened for dim in tensor.dims for name in dim.names}
         return {*dims, *self._names}
 
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """The names of its parameters, in order, and of the parts of structures."""
+        return self._names
+
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the kernel; see `Kernel.__call__`.
 

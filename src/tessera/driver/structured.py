@@ -59,6 +59,25 @@ class StructuredKernel(ByCall, Generic[P, R]):
             CallError: an argument does not fit.
             TesseraError: what the compiler or the device says.
         """
+        kernel, flat, named, given = self._taken_apart(args, kwargs)
+        self._last = kernel
+        returned = kernel(*flat, **named)
+        for structure in given:
+            structure.finish(named.get("stream"))
+        return returned
+
+    def flattened(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, list[Any], dict[str, Any]]:
+        """Return the kernel of a call's structures, and the arguments that it takes.
+
+        Raises:
+            CallError: an argument does not fit.
+        """
+        return self._taken_apart(args, kwargs)[:3]
+
+    def _taken_apart(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Any, list[Any], dict[str, Any], list[Structure]]:
+        """Return the kernel of a call's structures, the arguments that it takes, and the structures."""
         flat: list[Any] = list(args)
         named: dict[str, Any] = dict(kwargs)
         given: list[Structure] = []
@@ -66,7 +85,7 @@ class StructuredKernel(ByCall, Generic[P, R]):
             structure = flat[place] if place < len(args) else named.pop(name, None)
             self._check(structure, name)
             given.append(structure)
-        kernel = self._last = self._kernel_of(tuple(structure.layout for structure in given))
+        kernel = self._kernel_of(tuple(structure.layout for structure in given))
         if any(structure.needs_sizes for structure in given):
             given = self._bound(kernel, given, flat, named)
         for (place, name), structure in zip(reversed(self._places), given, strict=True):
@@ -74,10 +93,7 @@ class StructuredKernel(ByCall, Generic[P, R]):
                 flat[place : place + 1] = structure.values
             else:
                 named.update(_named(name, structure))
-        returned = kernel(*flat, **named)
-        for structure in given:
-            structure.finish(named.get("stream"))
-        return returned
+        return kernel, flat, named, given
 
     def _bound(
         self, kernel: Any, given: list[Structure], args: Sequence[Any], kwargs: Mapping[str, Any]
