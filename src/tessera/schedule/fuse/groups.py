@@ -337,7 +337,7 @@ class Cutter:
         (first, place), (second, there) = into, other
         renamed = dict(zip(there, place, strict=True))
         whole = set(range(len(second.axes))) <= renamed.keys() and second.parts is None
-        whole = whole and (not second.reduced or {renamed[axis] for axis in second.reduced} == first.reduced)
+        whole = whole and (not second.reduced or frozenset(renamed[axis] for axis in second.reduced) == first.reduced)
         if not whole or len(first.places) + len(second.places) > MOST_OPS or self._between([op], second):
             return
         if len({*first.inputs(), *second.inputs()}) > MOST_INPUTS:
