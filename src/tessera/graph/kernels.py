@@ -10,6 +10,7 @@ from xdsl.ir import SSAValue
 
 from tessera.data import dataclass
 from tessera.driver.kernel import Kernel
+from tessera.driver.pullback import pullback
 from tessera.driver.traced import rule_of
 from tessera.errors import CallError, LanguageError, TypeMismatchError, caller_location, shown
 from tessera.frontend.signature import ConstexprParam, ScalarParam, TensorParam
@@ -199,10 +200,7 @@ def _copy(array: Any) -> Any:
 
 
 def _pull(trace: Trace, kernel: Kernel[..., Any], template: Template, changed: Sequence[int]) -> Any:
-    """Return what appends the gradient that is stated for a kernel; None where there is none."""
-    rule = rule_of(kernel.signature.function)
-    if rule is None:
-        return None
+    """Return what appends the gradient of a kernel: the one that is stated for it, else its adjoint."""
     params = kernel.signature.params
 
     def pull(op: CallOp, cotangents: Values, needed: Sequence[bool]) -> Values:
@@ -211,12 +209,66 @@ def _pull(trace: Trace, kernel: Kernel[..., Any], template: Template, changed: S
         names = [params[at].name for at in changed]
         results = {name: Array(trace, one) for name, one in zip(names, op.outputs, strict=True)}
         back = {name: _weight(trace, one, of) for name, one, of in zip(names, cotangents, op.outputs, strict=True)}
-        found = _checked(trace, kernel, rule(given, results, back), given)
         _, *places = template.flags([*range(1, len(needed) + 1)])
-        by_place = {place: found.get(param.name) for place, param in zip(places, params, strict=True)}
-        return [by_place.get(place) if one else None for place, one in enumerate(needed, 1)]
+        by_place = dict(zip(places, (param.name for param in params), strict=True))
+        wanted = [by_place.get(place, "") if one else "" for place, one in enumerate(needed, 1)]
+        rule = rule_of(kernel.signature.function)
+        found = rule(given, results, back) if rule else _derived(trace, kernel, given, results, back, wanted)
+        parts = _checked(trace, kernel, found, given)
+        return [parts.get(name) for name in wanted]
 
     return pull
+
+
+def _derived(
+    trace: Trace,
+    kernel: Kernel[..., Any],
+    given: Mapping[str, Any],
+    results: Mapping[str, Array],
+    cotangents: Mapping[str, Array],
+    wanted: Sequence[str],
+) -> dict[str, Any]:
+    """Return what a kernel's adjoint gives for some of its arrays, by name."""
+    params = kernel.signature.params
+    wrt = [param.name for param in params if param.name in wanted]
+    for param in params:
+        if param.name in wrt and isinstance(param, ScalarParam):
+            raise LanguageError(
+                f"{kernel.signature.name} has no adjoint by {param.name}, a number",
+                code="no-adjoint",
+                help=f"give one with @{kernel.signature.name}.vjp, pass a tensor, or ts.stop_gradient({param.name})",
+            )
+    back = {name: one for name, one in cotangents.items() if one.element.is_float}
+    if not wrt or not back:
+        return {}
+    template = Template(trace, [*(results.get(param.name, given[param.name]) for param in params), *back.values()])
+    name, is_new = trace.name_of(f"adjoint_{kernel.signature.name}", (kernel, (*wrt, "", *back), template.key))
+    if is_new:
+        trace.writer.callees[name] = Callee(_backwards(kernel, template, wrt, list(back)), None)
+    with trace.at_caller():
+        found = written(trace, name, template, [array_type(given[one].ssa) for one in wrt])
+    return dict(zip(wrt, found, strict=True))
+
+
+def _backwards(kernel: Kernel[..., Any], template: Template, wrt: Sequence[str], back: Sequence[str]) -> Any:
+    """Return what runs the adjoint of a kernel."""
+    adjoint, params = pullback(kernel, tuple(wrt)), kernel.signature.params
+
+    def at(sizes: Sizes) -> Callable[..., Sequence[Any]]:
+        fill = template.at(sizes)
+
+        def run(*arguments: Any) -> Sequence[Any]:
+            values = fill(arguments)
+            own, cotangents = values[: len(params)], values[len(params) :]
+            for place, (param, value) in enumerate(zip(params, own, strict=True)):
+                if isinstance(param, ScalarParam) and hasattr(value, "item"):
+                    own[place] = value.item()
+            found = adjoint(*own, cotangents=dict(zip(back, cotangents, strict=True)))
+            return [found[name] for name in wrt]
+
+        return run
+
+    return at
 
 
 def _seen(trace: Trace, value: Any) -> Any:

@@ -141,7 +141,7 @@ WRONG = {
     "wrong-scalar": lambda x: saxpy(x, np.zeros_like(x), x),
     "argument-count": lambda x: saxpy(x, np.zeros_like(x)),
     "not-an-array": lambda x: saxpy(x, 1.0, 2.0),
-    "no-adjoint": lambda x: ts.grad(lambda x: np.sum(saxpy(x, np.zeros_like(x), 2.0)))(x),
+    "no-adjoint": lambda x: ts.grad(lambda x: np.sum(saxpy(x, np.zeros_like(x), np.sum(x))))(x),
     "no-adjoint, forwards": lambda x: ts.jvp(squares, (x,), (x,))[1],
     "bad-gradient": wrong_gradient,
 }
@@ -154,6 +154,67 @@ def test_wrong_calls_name_the_line(name):
     assert caught.value.code == name.partition(",")[0]
     assert caught.value.location.frame.file == __file__
     assert not AROUND.any()
+
+
+@ts.kernel
+def scores(q: ts.Tensor["m", "d", ts.f64], k: ts.Tensor["n", "d", ts.f64], p: ts.Tensor["m", "n", ts.f64]):
+    for i in ts.tile.grid((m, 16)):
+        s = ts.tile.mma(q[i : i + 16, :], k[:, :].T)
+        p[i : i + 16, :] = ts.tile.softmax(s, axis=1)
+
+
+@ts.kernel
+def highest(x: ts.Tensor["n", ts.f32], y: ts.Tensor["1", ts.f32]):
+    for i in ts.tile.grid((n, 64)):
+        ts.tile.atomic_max(y[0], ts.tile.max(x[i : i + 64]))
+
+
+def attention(q, k, v):
+    return np.sum((scores_of(q * 0.5, k) @ v) ** 2)
+
+
+def scores_of(q, k):
+    p = np.empty_like(q, shape=(q.shape[0], k.shape[0]))
+    scores(q, k, p)
+    return p
+
+
+def plain(q, k, v):
+    s = q * 0.5 @ k.T
+    e = np.exp(s - s.max(1, keepdims=True))
+    return np.sum((e / e.sum(1, keepdims=True) @ v) ** 2)
+
+
+@pytest.mark.parametrize("sizes", [(5, 7, 3), (33, 20, 4)])
+def test_the_gradient_of_a_kernel_follows_from_it(sizes):
+    m, n, d = sizes
+    given = [RNG.standard_normal(shape) for shape in ((m, d), (n, d), (n, d))]
+    found = ts.jit(ts.grad(attention, argnums=(0, 1, 2)))(*given)
+    assert_gradients(found, plain, given, (0, 1, 2))
+
+
+def test_gradients_of_what_a_kernel_reads_and_writes():
+    def total(x, y):
+        z = np.copy(y * y)
+        saxpy(x, z, 3.0)
+        return np.sum(z * z)
+
+    x, y = single(150), single(150)
+    found = ts.jit(ts.grad(total, argnums=(0, 1)))(x, y)
+    z = 3.0 * x.astype(np.float64) + y.astype(np.float64) ** 2
+    for one, wanted in zip(found, (6.0 * z, 4.0 * z * y), strict=True):
+        assert np.abs(one - wanted).max() < 1e-4
+
+
+def test_what_has_no_adjoint_names_the_line_of_the_kernel():
+    def peak(x):
+        y = np.zeros_like(x, shape=(1,))
+        highest(x, y)
+        return np.sum(y)
+
+    with pytest.raises(ts.TesseraError, match="atomic_max has no adjoint") as caught:
+        ts.grad(peak)(single(9))
+    assert caught.value.code == "no-adjoint"
 
 
 def test_a_gradient_is_a_function():
