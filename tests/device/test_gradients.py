@@ -16,7 +16,7 @@ import tessera as ts
 from tests.unit.autodiff.slopes import fresh, numbers
 from tests.unit.autodiff.test_small_kernels import CASES
 
-pytestmark = pytest.mark.device
+pytestmark = [pytest.mark.device, pytest.mark.filterwarnings("ignore")]  # of cuBLAS
 
 TOLERANCE = {"float32": 2e-5, "bfloat16": 2e-2, "float16": 3e-3}
 KINDS = {"float32": ts.f32, "bfloat16": ts.bf16, "float16": ts.f16}

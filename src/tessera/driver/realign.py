@@ -136,7 +136,7 @@ def on_copies(
         device: where it runs.
         plain: runs the call on the arrays as they are, for which no memory is needed.
     """
-    misplaced: int = variant.artifact.reflection["schedule"].get("misplaced", 0)
+    misplaced = _decided(variant.artifact, "misplaced")
     if spec.has_aliases or spec.debug or not misplaced:
         return None
     tensors = [number for number, fact in enumerate(spec.args) if fact.kind == "tensor"]
@@ -161,6 +161,12 @@ def on_copies(
     return OnCopies(placed, _launch(device, moves, run, plain), names)
 
 
+def _decided(artifact: Artifact, name: str) -> int:
+    """Return what a schedule says of the arguments of all its launches; 0 where launches differ."""
+    found: object = artifact.reflection["schedule"].get(name, 0)
+    return found if isinstance(found, int) else 0
+
+
 def _pays(artifact: Artifact, spec: Specialization, size: int) -> bool:
     """Return whether programs of the only launch that a call has read what is misplaced again, and much of it.
 
@@ -169,7 +175,7 @@ def _pays(artifact: Artifact, spec: Specialization, size: int) -> bool:
         spec: facts of the call.
         size: bytes of the copies.
     """
-    rereads = artifact.reflection["schedule"].get("rereads", 0)
+    rereads = _decided(artifact, "rereads")
     if not rereads or any(_has_scalars(extent) for launch in artifact.launches for extent, _ in launch.grid):
         return False
     sizes = [fact.sizes for fact in spec.args]

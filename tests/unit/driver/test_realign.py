@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -188,6 +188,15 @@ def test_of_launches_by_sizes_the_one_that_has_programs_decides(monkeypatch, ter
     found = on_copies(kernel, spec, variant, pointers, views, CUDA, gpu.launcher("plain").prepare(None).launch)
     assert (found is not None) == copied
     assert found is None or found.names == ("a", "b")
+
+
+def test_launches_that_want_different_copies_take_arrays_as_they_are() -> None:
+    """A schedule says in a list what it decides differently for its launches."""
+    artifact = SimpleNamespace(reflection={"schedule": {"misplaced": [1, 2], "rereads": [4, 1]}})
+    spec = SimpleNamespace(has_aliases=False, debug=False, args=())
+    nothing: Any = None
+    given: Any = SimpleNamespace(artifact=artifact)
+    assert on_copies(nothing, cast(Any, spec), given, (), (), CUDA, nothing) is None
 
 
 def test_products_of_the_library_are_copied_where_their_plan_says_so() -> None:
