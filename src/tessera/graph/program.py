@@ -21,6 +21,7 @@ from tessera.frontend.group.accesses import Access, Shape, shape_of
 from tessera.frontend.group.source import signature_of
 from tessera.ir.graph.structure import CallOp, GraphOp, GroupOp, ReturnOp
 from tessera.ir.graph.sums import ContractOp, ReduceOp
+from tessera.ir.graph.takes import StoredOp
 from tessera.ir.graph.types import ONE, array_type, dims_of
 from tessera.ir.graph.views import BroadcastOp, ConcatOp, PlaceOp, ReshapeOp, SliceOp, TransposeOp
 from tessera.numerics.dtypes import DType
@@ -103,6 +104,9 @@ class Program:
                 self._number(op.result, self._lies[op.source] and not grows)
             case SliceOp():
                 self._number(op.result, False)
+            case StoredOp():
+                self._lies[op.result] = self._lies[op.source]
+                self._numbers[op.result] = self._numbers[op.source]
             case _:
                 for result in op.results:
                     self._number(result, True)
@@ -149,6 +153,8 @@ class Program:
         for place, op in enumerate(self._graph.body.block.ops):
             if isinstance(op, ReturnOp):
                 break
+            if isinstance(op, StoredOp):
+                continue
             step = self._step(op, values, sizes)
             step(values)
             steps.append(step)
@@ -298,6 +304,8 @@ def _value_of(dim: Dim, sizes: Sizes) -> int:
 
 def _seen(access: Access, shape: Shape, view: ArrayView) -> ArrayView:
     """Return an array as a kernel's parameter: along the kernel's axes, of which some are several dimensions."""
+    if access.rank:
+        return view
     sizes: list[int] = []
     strides: list[int] = []
     for axis in shape.along(access):

@@ -13,7 +13,8 @@ from tessera.data import dataclass
 from tessera.ir.graph.points import FullOp, IotaOp, SizeOp
 from tessera.ir.graph.structure import GroupOp
 from tessera.ir.graph.sums import PartsOp, ReduceOp
-from tessera.ir.graph.types import dim_of, dims_of
+from tessera.ir.graph.takes import TakeOp
+from tessera.ir.graph.types import array_type, dim_of, dims_of
 from tessera.schedule.fuse.places import NONE, Place, attribute_at, is_view, own_place, result_at, source_place
 from tessera.schedule.fuse.writing import AXES, ROWS
 from tessera.target.dims import Dim
@@ -34,12 +35,14 @@ class Access:
         is_result: which of them.
         place: the axis of each dimension of the array.
         part: the axis along which a result has one element for each program, `NONE` where it has all.
+        rank: of an array of which elements are taken, the number of its dimensions; 0 of others.
     """
 
     number: int
     is_result: bool
     place: Place
     part: int = NONE
+    rank: int = 0
 
     def position(self, axis: int) -> int | None:
         """Return the dimension that goes along an axis."""
@@ -204,12 +207,28 @@ class _Demand:
             self.sizes.append(op.dim)
         elif is_view(op):
             self._walk(op.operands[0], source_place(op, place))
+        elif isinstance(op, TakeOp):
+            self._walk_taken(op, place)
         elif not isinstance(op, FullOp):
             if isinstance(op, PartsOp):
                 self.parts[place[op.axis.data]] = op.count.data
                 self.counted.add(place[op.axis.data])
             for operand in op.operands:
                 self._walk(operand, operand_place(op, place))
+
+    def _walk_taken(self, op: TakeOp, place: Place) -> None:
+        self.accesses[taken_access(op)] = None
+        for at in op.places:
+            if isinstance(at, int):
+                self.counted |= {place[at]} - {NONE}
+            else:
+                self._walk(at, place)
+
+
+def taken_access(op: TakeOp) -> Access:
+    """Return the parameter of which elements are taken: it has all dimensions of the array."""
+    assert isinstance(op.source, BlockArgument), "elements are taken of an operand of the group"
+    return Access(op.source.index, False, (), rank=array_type(op.source).rank)
 
 
 def _part(value: SSAValue, place: Place) -> int:

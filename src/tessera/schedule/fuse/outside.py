@@ -9,8 +9,10 @@ from xdsl.ir import Operation, SSAValue
 from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.structure import CallOp, GraphOp, ReturnOp
 from tessera.ir.graph.sums import PartsOp, ReduceOp
+from tessera.ir.graph.takes import TakeOp
 from tessera.ir.graph.types import ONE, array_type, dims_of
 from tessera.ir.graph.views import ReshapeOp, SliceOp, StopOp, TransposeOp
+from tessera.schedule.fuse.moves import move
 from tessera.schedule.fuse.places import LOOSE, PLACED, is_view, root_of
 
 _FLOATS = ("f64", "f32", "bf16", "f16")
@@ -19,22 +21,31 @@ _INTEGERS = ("i8", "u8", "i16", "i32", "i64")
 
 def prepare(graph: GraphOp) -> None:
     """Rewrite a graph so that all that is left to kernels of groups can be one."""
-    _share(graph)
-    for op in reversed(list(graph.body.block.ops)):
-        if op.results and not isinstance(op, CallOp) and not any(result.first_use for result in op.results):
-            op.detach()
-            op.erase()
+    _tidy(graph)
     for op in list(graph.body.block.ops):
         if isinstance(op, StopOp):
             op.result.replace_all_uses_with(op.source)
             op.detach()
             op.erase()
-        elif isinstance(op, ReduceOp):
+    if any(isinstance(op, SliceOp | TakeOp) for op in graph.body.block.ops):
+        move(graph)
+        _tidy(graph)
+    for op in list(graph.body.block.ops):
+        if isinstance(op, ReduceOp):
             _make_rows(op)
             _take_parts(op)
     for op in list(graph.body.block.ops):
         if (not isinstance(op, PLACED) and not is_view(op)) or (isinstance(op, ReduceOp) and library_reduces(op)):
             _write_constants(op)
+
+
+def _tidy(graph: GraphOp) -> None:
+    """Let ops that give the same be one, and drop those that nothing needs."""
+    _share(graph)
+    for op in reversed(list(graph.body.block.ops)):
+        if op.results and not isinstance(op, CallOp) and not any(result.first_use for result in op.results):
+            op.detach()
+            op.erase()
 
 
 def _share(graph: GraphOp) -> None:

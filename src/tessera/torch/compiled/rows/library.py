@@ -22,20 +22,6 @@ def _check(c: Converter, value: Any, also: Sequence[str] = ()) -> None:
         raise Unknown("a dtype that the library's op has not")
 
 
-@row("embedding.default")
-def _embedded(c: Converter, weight: Any, index: Any, *_how: Any) -> Any:
-    _check(c, weight)
-    return c.library(ops.embedding, [index, weight])[0]
-
-
-@row("index_select.default")
-def _rows_of(c: Converter, x: Any, axis: int, index: Any) -> Any:
-    _check(c, x)
-    if len(c.dims(x)) != 2 or axis % 2:
-        raise Unknown("rows along another dimension than the first of two")
-    return c.library(ops.embedding, [index, x])[0]
-
-
 @row("cumsum.default")
 def _running(c: Converter, x: Any, axis: int, dtype: Any = None) -> Any:
     wanted = c.result_dtype()

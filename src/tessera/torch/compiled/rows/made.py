@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tessera.numerics.dtypes import i64
 from tessera.torch.compiled.convert import Converter
 from tessera.torch.compiled.registry import row
 from tessera.torch.compiled.sizes import Unknown
@@ -39,8 +40,9 @@ def _ones(c: Converter, *_like: Any, **_where: Any) -> Any:
 def _arange(c: Converter, *bounds: Any, **_where: Any) -> Any:
     start, step = (bounds[0] if len(bounds) > 1 else 0), (bounds[2] if len(bounds) > 2 else 1)
     dtype = c.result_dtype()
-    if not isinstance(start, int) or not isinstance(step, int) or not dtype.is_int:
+    if not isinstance(start, int) or not isinstance(step, int):
         raise Unknown("places that are no whole numbers")
-    found = c.w.iota(c.result_dims(), 0, dtype)
+    found = c.w.iota(c.result_dims(), 0, dtype if dtype.is_int else i64)
     found = found if step == 1 else c.w.apply("mul", found, step)
-    return found if start == 0 else c.w.apply("add", found, start)
+    found = found if start == 0 else c.w.apply("add", found, start)
+    return c.w.cast(found, dtype)

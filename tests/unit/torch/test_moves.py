@@ -1,0 +1,96 @@
+"""Ops that move elements in `torch.compile(backend="tessera")`: eager PyTorch says what they give, both ways."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+
+from tessera.torch.compiled import backend as compiled  # noqa: E402 - only where PyTorch is
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch._dynamo.reset()
+    compiled.reports.clear()
+    torch.manual_seed(0)
+
+
+def both_ways(function: Callable[..., Any], *given: Any, **options: Any) -> None:
+    """Compare results and gradients with eager PyTorch's in float64."""
+    floats = [one.requires_grad_() for one in given if one.is_floating_point()]
+    results = []
+    for run in (function, torch.compile(function, backend=compiled.backend, **options)):
+        found = run(*given)
+        found = found if isinstance(found, tuple) else (found,)
+        torch.manual_seed(1)
+        smooth = [one for one in found if one.requires_grad]
+        weights = [torch.randn_like(one) for one in smooth]
+        results.append((found, torch.autograd.grad(smooth, floats, weights, allow_unused=True) if smooth else ()))
+    for wanted, got in zip(*results, strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-10)
+
+
+def kernels() -> list[int]:
+    """Return how many kernels the graphs have; none may have an ATen op."""
+    assert not any(report.left or report.reason for report in compiled.reports), compiled.reports
+    return [report.kernels for report in compiled.reports]
+
+
+def normal(*shape: int, dtype: Any = torch.float64) -> Any:
+    return torch.randn(shape, dtype=dtype)
+
+
+def test_takes():
+    def function(x, i, j, k):
+        rows = x[:, i], x[i], x[i, :, j], x[:, i, j], x[..., j], torch.index_select(x, 1, i[0].abs()), x.relu()[:, i]
+        along = x.gather(1, i[:, :, None].abs()), torch.take_along_dim(x, k, 1), x.roll(3, 1), x.roll((1, -2), (0, 2))
+        return *rows, *along, F.pad(x, (1, 2), mode="reflect")
+
+    with torch.no_grad():
+        i, j = torch.randint(-6, 6, (4, 3)), torch.randint(-5, 5, (4, 3), dtype=torch.int32)
+        k = torch.randint(-7, 7, (6, 3, 1))
+        both_ways(function, normal(6, 7, 5), i, j, k)
+        both_ways(function, normal(5, 14, 6).transpose(0, 2)[:, ::2], i, j, k)
+    assert kernels()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool])
+def test_takes_of_any_dtype(dtype):
+    table, words = (torch.randn(9, 6) * 9).to(dtype), torch.randint(0, 9, (2, 5))
+    function = torch.compile(
+        lambda table, words: (F.embedding(words, table), table[words, 1]), backend=compiled.backend
+    )
+    got = function(table, words)
+    assert torch.equal(got[0], table[words])
+    assert torch.equal(got[1], table[words, 1])
+    assert kernels()
+
+
+def test_losses_are_kernels_of_rows():
+    t = torch.randint(0, 33, (12,))
+    both_ways(lambda x, t: F.cross_entropy(x, t, reduction="none"), normal(12, 33), t)
+    assert kernels() == [1, 1]
+    t[3] = -100
+    weight = normal(33)
+    both_ways(lambda x, t: F.cross_entropy(x, t, weight=weight, label_smoothing=0.1), normal(12, 33), t)
+    both_ways(lambda x, t: F.nll_loss(x.log_softmax(1), t), normal(12, 33, 4), torch.randint(0, 33, (12, 4)))
+    both_ways(lambda x, t: F.cross_entropy(x, t), normal(12, 33), t, dynamic=True)
+
+
+def test_one_place_of_each_row_is_no_scatter():
+    def function(x, y, i):
+        value = torch.scatter(x, 1, i, 3.5), torch.scatter(x, -1, i, y), torch.scatter_add(x, 1, i, y)
+        return *value, torch.scatter(torch.zeros_like(x), 1, i, 1.0)
+
+    both_ways(function, normal(5, 9), normal(5, 1), torch.randint(0, 9, (5, 1)))
+
+
+def test_takes_of_any_size():
+    function = torch.compile(lambda x, i: x[i].relu() + x.tanh()[i], backend=compiled.backend, dynamic=True)
+    for rows, taken in ((6, 4), (9, 30), (50, 7)):
+        x, i = normal(rows, 5), torch.randint(-rows, rows, (taken,))
+        torch.testing.assert_close(function(x, i), x[i].relu() + x.tanh()[i])
+    assert len(kernels()) == 1
