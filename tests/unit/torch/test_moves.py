@@ -94,3 +94,96 @@ def test_takes_of_any_size():
         x, i = normal(rows, 5), torch.randint(-rows, rows, (taken,))
         torch.testing.assert_close(function(x, i), x[i].relu() + x.tanh()[i])
     assert len(kernels()) == 1
+
+
+def gate(x):
+    half = x.shape[-1] // 2
+    return F.silu(x[..., :half]) * x[..., half:]
+
+
+def rotary(x, cos, sin):
+    left, right = x.chunk(2, -1)
+    return torch.cat((left * cos - right * sin, right * cos + left * sin), -1)
+
+
+def projections(x):
+    q, k, v = x.split((6, 4, 4), -1)
+    return (q.tanh().sum(-1, keepdim=True) * k + v).relu(), q * 2
+
+
+def joined(x, y):
+    both = torch.cat([x, y * 2], 1)
+    return (
+        both.relu() + 1,
+        torch.stack([x, x * y, y], 1).tanh(),
+        torch.cat([x.t() * 2, y.t()], 0),
+        torch.cat([both, both + 1])[1:],
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes", "counts"),
+    [
+        (gate, [(6, 10)], [1, 1]),
+        (gate, [(3, 5, 14)], [1, 1]),
+        (rotary, [(2, 3, 5, 8), (5, 4)], [1, 1]),
+        (lambda x: F.glu(x.relu(), -1), [(7, 6)], [1, 1]),
+    ],
+)
+def test_parts_are_read_and_written_where_they_lie(function, shapes, counts):
+    given = [normal(*shape) for shape in shapes]
+    if function is rotary:
+        with torch.no_grad():
+            angles = given.pop()
+        both_ways(lambda x: rotary(x, angles.cos(), angles.sin()), *given)
+    else:
+        both_ways(function, *given)
+    assert kernels() == counts
+
+
+def test_concatenations():
+    both_ways(joined, normal(5, 5), normal(5, 5))
+    both_ways(projections, normal(4, 14))
+    both_ways(lambda x, y: torch.cat([x, y.exp(), x[:2]]) * 2, normal(3, 5), normal(4, 5))
+    both_ways(lambda x: torch.cat([x.exp(), x.exp(), x.tanh().t()], 1), normal(4, 4))
+    assert kernels()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_parts_that_start_anywhere(dtype):
+    x = torch.randn(5, 37).to(dtype)
+    for at in (1, 8, 13):
+        torch._dynamo.reset()
+        function = torch.compile(
+            lambda x, at=at: torch.cat([x[:, at:] * 2, x[:, :at].abs(), x * 0.5], 1), backend=compiled.backend
+        )
+        assert torch.equal(function(x), torch.cat([x[:, at:] * 2, x[:, :at].abs(), x * 0.5], 1))
+
+
+def test_parts_of_any_size():
+    joins = torch.compile(lambda x, y: torch.cat([x * 2, y.exp()], 1).relu(), backend=compiled.backend, dynamic=True)
+    gates = torch.compile(gate, backend=compiled.backend, dynamic=True)
+    for rows, size in ((5, 6), (9, 40), (70, 8)):
+        x, y = normal(rows, size).requires_grad_(), normal(rows, 2 * size + 1)
+        torch.testing.assert_close(joins(x, y), torch.cat([x * 2, y.exp()], 1).relu())
+        both = [torch.autograd.grad(run(x).square().sum(), x)[0] for run in (gate, gates)]
+        torch.testing.assert_close(both[1], both[0])
+
+
+def scattered(x, y):
+    part = y[:, :2]
+    steps = torch.slice_scatter(x, y, 1, 1, 9, 2), torch.slice_scatter(x.exp(), y.tanh(), 1, 1, 8, 2), x.flip(0, -1)
+    zeros = torch.slice_scatter(torch.zeros_like(x), part.exp(), 1, -2), torch.select_scatter(x, y[:, 0], 1, 2)
+    shifted = (
+        F.pad(x, (1, 2, -1, 3)),
+        F.pad(x.exp(), (2, 0), value=-1.5),
+        F.pad(y, (0, 0, 1, 1)).relu(),
+        x.tanh().flip(1),
+    )
+    return *steps, *zeros, *shifted, F.pad(x[1:, ::2], (-1, 4))[:, 1:]
+
+
+def test_placed_and_turned():
+    both_ways(scattered, normal(5, 9), normal(5, 4))
+    both_ways(lambda x, y: F.pad(x, (1, 1)) + F.pad(x.exp(), (2, 0)).flip(1), normal(5, 9), normal(1), dynamic=True)
+    assert kernels()

@@ -17,6 +17,7 @@ from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.structure import GraphOp
 from tessera.ir.graph.sums import PartsOp, ReduceOp
 from tessera.ir.graph.types import ONE, array_type, dims_of
+from tessera.ir.graph.views import ConcatOp
 from tessera.ir.passes import Pass
 from tessera.numerics.functions import FUNCTIONS
 from tessera.schedule.fuse.group import Group
@@ -63,6 +64,9 @@ def cut(graph: GraphOp) -> None:
     for op in graph.body.block.ops:
         if isinstance(op, PLACED):
             cutter.place(op)
+    for op in graph.body.block.ops:
+        if isinstance(op, ConcatOp):
+            cutter.join(op)
     GroupWriter(graph, *cutter.groups()).write()
 
 
@@ -239,7 +243,21 @@ class Cutter:
         (first, place), (second, there) = into, other
         renamed = dict(zip(there, place, strict=True))
         whole = set(range(len(second.axes))) <= renamed.keys() and not second.reduced and second.parts is None
-        if not whole or len(first.places) + len(second.places) > MOST_OPS or self._between([op], second):
+        if whole and not self._between([op], second):
+            self._unite(first, second, renamed)
+
+    def join(self, op: ConcatOp) -> None:
+        """Make one group of those that compute parts of a concatenation along the same axes."""
+        owners = [source.owner for source in op.sources]
+        found = [self._home[owner] for owner in owners if isinstance(owner, Operation) and owner in self._home]
+        first, *others = list(dict.fromkeys(found)) or [Group([])]
+        for other in others:
+            if first.axes == other.axes and not first.reduced | other.reduced and first.parts is other.parts is None:
+                self._unite(first, other, {axis: axis for axis in range(len(first.axes))})
+
+    def _unite(self, first: Group, second: Group, renamed: dict[int, int]) -> None:
+        """Make one group of two, whose axes have the same numbers but for some, if that is not too large."""
+        if len(first.places) + len(second.places) > MOST_OPS:
             return
         if len({*first.inputs(), *second.inputs()}) > MOST_INPUTS:
             return

@@ -11,7 +11,8 @@ from tessera.ir.graph.structure import CallOp, GraphOp, ReturnOp
 from tessera.ir.graph.sums import PartsOp, ReduceOp
 from tessera.ir.graph.takes import TakeOp
 from tessera.ir.graph.types import ONE, array_type, dims_of
-from tessera.ir.graph.views import ReshapeOp, SliceOp, StopOp, TransposeOp
+from tessera.ir.graph.views import ConcatOp, PlaceOp, ReshapeOp, SliceOp, StopOp, TransposeOp
+from tessera.schedule.fuse.joins import join, own_parts
 from tessera.schedule.fuse.moves import move
 from tessera.schedule.fuse.places import LOOSE, PLACED, is_view, root_of
 
@@ -27,9 +28,17 @@ def prepare(graph: GraphOp) -> None:
             op.result.replace_all_uses_with(op.source)
             op.detach()
             op.erase()
-    if any(isinstance(op, SliceOp | TakeOp) for op in graph.body.block.ops):
+    for op in list(graph.body.block.ops):
+        if isinstance(op, CastOp) and _is_own(op):
+            op.result.replace_all_uses_with(op.source)
+            op.detach()
+            op.erase()
+    if any(isinstance(op, SliceOp | TakeOp | PlaceOp | ConcatOp) for op in graph.body.block.ops):
+        join(graph)
+        _tidy(graph)
         move(graph)
         _tidy(graph)
+        own_parts(graph)
     for op in list(graph.body.block.ops):
         if isinstance(op, ReduceOp):
             _make_rows(op)
@@ -97,6 +106,15 @@ def _make_rows(op: ReduceOp) -> None:
     op.result.replace_all_uses_with(rows.result)
     op.detach()
     op.erase()
+
+
+def _is_own(op: CastOp) -> bool:
+    """Return whether an op copies what is computed for it alone, but for the shape."""
+    value = op.source
+    while isinstance(value.owner, ReshapeOp) and value.has_one_use():
+        value = value.owner.source
+    same = array_type(op.source).element == array_type(op.result).element
+    return same and value.has_one_use() and isinstance(value.owner, MapOp | CastOp | TakeOp)
 
 
 INNER, OUTER = 1024, 64

@@ -92,6 +92,12 @@ class Selector:
         """Return a number in each element of a shape."""
         return self.wide(self.add(FullOp(value, dtype)), dims)
 
+    def apply(self, fn: str, first: SSAValue, second: SSAValue | int) -> SSAValue:
+        """Return a function of arrays of one shape, or of one and a number."""
+        type_ = array_type(first)
+        other = self.full(second, type_.dtype, type_.dims) if isinstance(second, int) else second
+        return self.add(MapOp(fn, [first, other]))
+
     def wide(self, value: SSAValue, dims: Sequence[Dim]) -> SSAValue:
         """Return one number in each element of a shape."""
         return self.add(BroadcastOp(value, dims, [])) if dims else value
@@ -112,6 +118,8 @@ class Selector:
                 return self.add(MapOp(op.fn.data, [self.selected(arg, selection) for arg in op.args]))
             case CastOp() if op in self._again:
                 return self.add(CastOp(self.selected(op.source, selection), array_type(op.result).dtype))
+            case TakeOp() if op in self._again:
+                return self._of_take(op, selection)
             case IotaOp():
                 return self._places(selection, op.axis.data, array_type(value).dtype)
             case TransposeOp():
@@ -133,11 +141,12 @@ class Selector:
             return part if array_type(part).dtype == dtype else self.add(CastOp(part, dtype))
         found = self.add(IotaOp(selection.dims, part.axis, dtype))
         if part.step != 1:
-            found = self.add(MapOp("mul", [found, self.full(part.step, dtype, selection.dims)]))
-        if part.start == ZERO:
-            return found
-        start = FullOp(part.start.scale, dtype) if part.start.is_static else SizeOp(part.start, dtype)
-        return self.add(MapOp("add", [found, self.wide(self.add(start), selection.dims)]))
+            found = self.apply("mul", found, part.step)
+        return found if part.start == ZERO else self.apply("add", found, self.size(part.start, dtype, selection.dims))
+
+    def size(self, size: Dim, dtype: DType, dims: Sequence[Dim]) -> SSAValue:
+        """Return a size in each element of a shape."""
+        return self.wide(self.add(FullOp(size.scale, dtype) if size.is_static else SizeOp(size, dtype)), dims)
 
     def _of_broadcast(self, op: BroadcastOp, selection: Selection) -> SSAValue:
         source, dims = dims_of(op.source), dims_of(op.result)
@@ -149,6 +158,11 @@ class Selector:
         parts: dict[int, Part] = {of: selection.parts[at] for at, of in enumerate(places) if of is not None}
         whole = tuple(parts.get(axis) for axis in range(len(dims_of(op.source))))
         return self.selected(op.source, replace(selection, parts=whole))
+
+    def _of_take(self, op: TakeOp, selection: Selection) -> SSAValue:
+        parts = [selection.parts[at] if isinstance(at, int) else self.selected(at, selection) for at in op.places]
+        source = op.source.owner.source if isinstance(op.source.owner, StoredOp) else op.source
+        return self._read(source, replace(selection, parts=tuple(parts)))
 
     def _read(self, value: SSAValue, selection: Selection) -> SSAValue:
         """Return elements of a value as a view of it, or taken from memory."""
@@ -164,14 +178,7 @@ class Selector:
             part.axis if isinstance(part, Along) and stays else self._places(selection, axis, dtypes.i64)
             for axis, (part, stays) in enumerate(zip(selection.parts, whole, strict=True))
         ]
-        return self.take(value, places, selection.dims)
-
-    def take(self, value: SSAValue, places: Sequence[int | SSAValue], dims: Sequence[Dim]) -> SSAValue:
-        """Return elements of a value, which has to be in memory."""
-        indices = [at for at in places if isinstance(at, SSAValue)]
-        numbers = iter(range(len(dims), len(dims) + len(indices)))
-        along = [at if isinstance(at, int) else next(numbers) for at in places]
-        return self.add(TakeOp(self.stored(value), indices, along, dims))
+        return self.add(take_of(self.stored(value), places, selection.dims))
 
     def stored(self, value: SSAValue) -> SSAValue:
         """Return a value in memory."""
@@ -189,6 +196,13 @@ class Selector:
         if len(axes) == len(selection.dims):
             return value
         return self.add(BroadcastOp(value, selection.dims, sorted(axes)))
+
+
+def take_of(value: SSAValue, places: Sequence[int | SSAValue], dims: Sequence[Dim]) -> TakeOp:
+    """Return the op that takes elements of a value, along each dimension at the result's places or at an index's."""
+    indices = [at for at in places if isinstance(at, SSAValue)]
+    numbers = iter(range(len(dims), len(dims) + len(indices)))
+    return TakeOp(value, indices, [at if isinstance(at, int) else next(numbers) for at in places], dims)
 
 
 def share_of(selection: Selection, dims: Sequence[Dim]) -> Fraction | None:
