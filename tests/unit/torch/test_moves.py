@@ -187,3 +187,58 @@ def test_placed_and_turned():
     both_ways(scattered, normal(5, 9), normal(5, 4))
     both_ways(lambda x, y: F.pad(x, (1, 1)) + F.pad(x.exp(), (2, 0)).flip(1), normal(5, 9), normal(1), dynamic=True)
     assert kernels()
+
+
+IMAGE, ODD, VOLUME = (2, 3, 8, 6), (2, 3, 7, 9), (2, 4, 4, 6)
+POOLS = {
+    "max": (lambda x: F.max_pool2d(x, 2), ODD, [1, 1]),
+    "max, both": (lambda x: F.max_pool2d(x.tanh(), 3, 2, 1, return_indices=True)[0], IMAGE, None),
+    "max, to the end": (lambda x: F.max_pool2d(x, (3, 2), ceil_mode=True), ODD, None),
+    "max of volumes": (lambda x: F.max_pool3d(x, 2), VOLUME, [1, 1]),
+    "max of rows": (lambda x: F.max_pool1d(x[0], 3, 1, 1), IMAGE, None),
+    "average": (lambda x: F.avg_pool2d(x, 2), ODD, [1, 1]),
+    "average, padded": (lambda x: F.avg_pool2d(x.relu(), 3, 2, 1, True, False), ODD, None),
+    "average, ceil": (lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True), IMAGE, None),
+    "average of volumes": (lambda x: F.avg_pool3d(x, 2, divisor_override=3), VOLUME, [1, 1]),
+    "adaptive": (lambda x: F.adaptive_avg_pool2d(x, (4, 2)), IMAGE, [1, 1]),
+    "larger": (lambda x: F.interpolate(x, scale_factor=2), ODD, [1, 1]),
+    "larger, fused": (lambda x: F.interpolate(x * 2, size=(24, 6)).relu() + 1, IMAGE, None),
+    "larger rows": (lambda x: F.interpolate(x[0], scale_factor=3), IMAGE, [1, 1]),
+    "by a half": (lambda x: F.interpolate(x, scale_factor=1.5), IMAGE, None),
+    "shuffled": (lambda x: F.pixel_unshuffle(F.pixel_shuffle(x[:, :, :4], 2), 2), (2, 4, 6, 2), None),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_pools_and_larger_images(name):
+    function, shape, counts = POOLS[name]
+    both_ways(function, normal(*shape))
+    if counts is not None:
+        assert kernels() == counts
+
+
+@pytest.mark.parametrize("args", [(2,), (3, 2, 1), (2, 1, 0, 2)])
+def test_places_of_extremes(args):
+    def function(x):
+        return F.max_pool2d(x, *args, return_indices=True)
+
+    x = torch.randint(-3, 3, (2, 3, 9, 8)).float()
+    x[0, 0, 2, 2], x[0, 1], x[1, 1, 3:5, 3:5] = float("nan"), float("-inf"), float("nan")
+    (wanted, places), (got, found) = function(x), torch.compile(function, backend=compiled.backend)(x)
+    torch.testing.assert_close(got, wanted, equal_nan=True)
+    assert torch.equal(found, places)
+    assert kernels() == [1]
+
+
+def test_images_whose_channels_lie_last():
+    x = normal(2, 4, 6, 6).contiguous(memory_format=torch.channels_last)
+    both_ways(lambda x: F.interpolate(F.max_pool2d(x, 2), scale_factor=2), x)
+
+
+def test_batches_of_any_size():
+    function = torch.compile(
+        lambda x: F.avg_pool2d(F.max_pool2d(x, 2), 3, 1, 1), backend=compiled.backend, dynamic=True
+    )
+    for batch in (3, 5, 8):
+        x = normal(batch, 2, 8, 8)
+        torch.testing.assert_close(function(x), F.avg_pool2d(F.max_pool2d(x, 2), 3, 1, 1))

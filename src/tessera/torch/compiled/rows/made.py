@@ -26,6 +26,7 @@ def _one(c: Converter, value: Any, **_where: Any) -> Any:
     return _full(c, value)
 
 
+@row("empty.memory_format", "empty_like.default", "new_empty.default", "new_empty_strided.default")
 @row("zeros.default", "zeros_like.default", "new_zeros.default")
 def _zeros(c: Converter, *_like: Any, **_where: Any) -> Any:
     return _full(c, 0)

@@ -253,6 +253,13 @@ def _copied(c: Converter, x: Any, memory_format: Any = None) -> Any:
     return c.copied(x)
 
 
+@row("copy.default")
+def _overwritten(c: Converter, x: Any, source: Any, non_blocking: bool = False) -> Any:
+    wanted = c.w_dtype(x)
+    found = c.truth(source) if wanted.kind == "bool" else c.w.cast(source, wanted)
+    return c.copied(c.w.broadcast_to(found, c.dims(x)))
+
+
 @row("_to_copy.default")
 def _converted(
     c: Converter,
