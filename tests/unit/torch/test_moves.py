@@ -80,6 +80,12 @@ def test_losses_are_kernels_of_rows():
     both_ways(lambda x, t: F.cross_entropy(x, t), normal(12, 33), t, dynamic=True)
 
 
+def test_sums_of_rows_of_two_tensors_are_one_kernel():
+    with torch.no_grad():
+        both_ways(lambda x, y: F.cosine_similarity(x, y, 1), normal(6, 40), normal(6, 40))
+    assert kernels() == [1]
+
+
 def test_one_place_of_each_row_is_no_scatter():
     def function(x, y, i):
         value = torch.scatter(x, 1, i, 3.5), torch.scatter(x, -1, i, y), torch.scatter_add(x, 1, i, y)

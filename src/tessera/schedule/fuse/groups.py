@@ -242,16 +242,18 @@ class Cutter:
         """Make one group of two of which an op reads values, where their axes are the same."""
         (first, place), (second, there) = into, other
         renamed = dict(zip(there, place, strict=True))
-        whole = set(range(len(second.axes))) <= renamed.keys() and not second.reduced and second.parts is None
-        if whole and not self._between([op], second):
+        whole = set(range(len(second.axes))) <= renamed.keys() and second.parts is None
+        alike = not second.reduced or frozenset(renamed.get(axis, NONE) for axis in second.reduced) == first.reduced
+        if whole and alike and not self._between([op], second):
             self._unite(first, second, renamed)
 
     def join(self, op: ConcatOp) -> None:
         """Make one group of those that compute parts of a concatenation along the same axes."""
         owners = [source.owner for source in op.sources]
         found = [self._home[owner] for owner in owners if isinstance(owner, Operation) and owner in self._home]
-        first, *others = list(dict.fromkeys(found)) or [Group([])]
-        for other in others:
+        groups = list(dict.fromkeys(found))
+        for other in groups[1:]:
+            first = groups[0]
             if first.axes == other.axes and not first.reduced | other.reduced and first.parts is other.parts is None:
                 self._unite(first, other, {axis: axis for axis in range(len(first.axes))})
 

@@ -24,7 +24,7 @@ from tessera.schedule.fuse.selection import Along, Selection, Selector
 from tessera.target.dims import Dim
 
 MOST_PARTS = 8
-"""Parts of a concatenation that maps are computed in."""
+"""Parts of a concatenation that is made of a sum, or that maps are computed in."""
 MOST_AGAIN = 16
 """Ops that are computed in parts with them."""
 
@@ -91,7 +91,12 @@ def _collect(value: SSAValue, parts: list[PlaceOp]) -> bool:
     if isinstance(owner, PlaceOp):
         parts.append(owner)
         return True
-    return isinstance(owner, MapOp) and _is_sum(owner) and all(_collect(arg, parts) for arg in owner.args)
+    return (
+        len(parts) < MOST_PARTS
+        and isinstance(owner, MapOp)
+        and _is_sum(owner)
+        and all(_collect(arg, parts) for arg in owner.args)
+    )
 
 
 def _axis_of(parts: list[PlaceOp]) -> int | None:
@@ -157,6 +162,8 @@ def _is_read(value: SSAValue, axis: int, again: set[Operation]) -> bool:
         case SliceOp():
             return not _is_computed(root_of(op.source))
         case MapOp() | CastOp():
+            if op in again:
+                return True
             again.add(op)
             return len(again) <= MOST_AGAIN and all(_is_read(arg, axis, again) for arg in op.operands)
         case Operation():

@@ -13,7 +13,7 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import reduce
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation, SSAValue, Use
 
 from tessera.ir.graph.points import CastOp, IotaOp, MapOp
 from tessera.ir.graph.structure import CallOp, GraphOp
@@ -78,7 +78,8 @@ def _place(op: PlaceOp) -> None:
             inside.append(selector.apply("ge", at, 0))
             inside.append(selector.apply("lt", at, selector.size(size, i64, whole)))
         places.append(at)
-    found = selector.add(take_of(op.source, places, whole)) if op.source.type != op.result.type else op.source
+    moved = any(not isinstance(at, int) for at in places)
+    found = selector.add(take_of(op.source, places, whole)) if moved else op.source
     if inside:
         here = reduce(lambda one, other: selector.apply("and", one, other), inside)
         zero = selector.full(0, array_type(op.source).dtype, whole)
@@ -101,28 +102,28 @@ def _worthwhile(op: Move) -> set[Operation]:
     root = root_of(op.source).owner
     if not isinstance(root, MapOp | CastOp | TakeOp):
         return set()
-    share = _share(op)
-    tiny = share <= TINY
-    moves = dict[Move, None]()
-    if not (tiny or _is_counted(root) or _ends_in_moves(root, moves)):
+    asked = _Asked()
+    tiny = _share(op) <= TINY
+    if not (tiny or asked.is_counted(root) or asked.ends_in_moves(root)):
         return set()
-    region = _region(root, tiny)
-    total, cost = sum(map(_share, moves), Fraction(0)), sum(map(_cost, region))
-    dear = not tiny and total > 1 and cost * total > AGAIN
+    total = sum(map(_share, asked.moves), Fraction(0))
+    region = _region(root, tiny, asked)
+    dear = not tiny and total > 1 and sum(map(_cost, region)) * total > AGAIN
     return set() if dear or len(region) > MOST_AGAIN else region
 
 
-def _region(root: Operation, tiny: bool) -> set[Operation]:
+def _region(root: Operation, tiny: bool, asked: _Asked) -> set[Operation]:
     """Return the maps that an op is computed of, of those that are needed elsewhere only for a tiny selection."""
     found: set[Operation] = set()
+    seen: set[Operation] = set()
     work: list[SSAValue] = [root.results[0]]
     while work and len(found) <= MOST_AGAIN:
         op = work.pop().owner
-        if not isinstance(op, Operation) or op in found:
+        if not isinstance(op, Operation) or op in seen:
             continue
-        if isinstance(op, MapOp | CastOp | TakeOp) and (
-            op is root or tiny or _is_counted(op) or _ends_in_moves(op, {})
-        ):
+        seen.add(op)
+        again = op is root or tiny or asked.is_counted(op) or asked.ends_in_moves(op)
+        if isinstance(op, MapOp | CastOp | TakeOp) and again:
             found.add(op)
             work += op.operands
         elif is_view(op):
@@ -130,22 +131,38 @@ def _region(root: Operation, tiny: bool) -> set[Operation]:
     return found
 
 
-def _is_counted(op: Operation) -> bool:
-    """Return whether an op follows from places and numbers alone."""
-    if isinstance(op, MapOp | CastOp) or is_view(op):
-        return all(isinstance(arg.owner, Operation) and _is_counted(arg.owner) for arg in op.operands)
-    return isinstance(op, LOOSE)
+class _Asked:
+    """What is known of ops: each is looked at once."""
 
+    def __init__(self) -> None:
+        self.moves: dict[Move, None] = {}
+        """What selects of the ops that were asked for."""
+        self._ends: dict[Operation, bool] = {}
+        self._counted: dict[Operation, bool] = {}
 
-def _ends_in_moves(op: Operation, moves: dict[Move, None]) -> bool:
-    """Return whether all that is computed of an op's result is only selected from; note by which ops."""
-    for use in op.results[0].uses:
+    def ends_in_moves(self, op: Operation, depth: int = 0) -> bool:
+        """Return whether all that is computed of an op's result is only selected from, a few ops on."""
+        if op not in self._ends:
+            uses = list(op.results[0].uses)
+            few = bool(uses) and depth < MOST_AGAIN
+            self._ends[op] = few and all(self._is_move(use, depth) for use in uses)
+        return self._ends[op]
+
+    def _is_move(self, use: Use, depth: int) -> bool:
         user = use.operation
         if isinstance(user, Move) and use.index == 0:
-            moves[user] = None
-        elif not (isinstance(user, MapOp | CastOp | TakeOp) or is_view(user)) or not _ends_in_moves(user, moves):
-            return False
-    return op.results[0].first_use is not None
+            self.moves[user] = None
+            return True
+        return (isinstance(user, MapOp | CastOp | TakeOp) or is_view(user)) and self.ends_in_moves(user, depth + 1)
+
+    def is_counted(self, op: Operation, depth: int = 0) -> bool:
+        """Return whether an op follows from places and numbers alone, by a few ops."""
+        if op not in self._counted:
+            owners = [arg.owner for arg in op.operands]
+            known = depth < MOST_AGAIN and (isinstance(op, MapOp | CastOp) or is_view(op))
+            follows = known and all(isinstance(one, Operation) and self.is_counted(one, depth + 1) for one in owners)
+            self._counted[op] = follows or isinstance(op, LOOSE)
+        return self._counted[op]
 
 
 def _share(op: Move) -> Fraction:

@@ -39,7 +39,7 @@ class Along:
 Part = Along | SSAValue | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Selection:
     """Elements of an array.
 
