@@ -12,6 +12,7 @@ from tessera.autodiff.partials import PARTIALS
 from tessera.errors import LanguageError
 from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.sums import ContractOp, ReduceOp
+from tessera.ir.graph.takes import TakeOp
 from tessera.ir.graph.types import ONE, ZERO, array_type, dims_of
 from tessera.ir.graph.views import (
     AliasOp,
@@ -25,6 +26,7 @@ from tessera.ir.graph.views import (
 )
 from tessera.ir.graph.writer import GraphWriter
 from tessera.ir.locations import location_of
+from tessera.numerics.dtypes import i64
 
 Cotangents = Sequence[SSAValue | None]
 """What comes back to each operand of an op; None where it has no influence."""
@@ -168,6 +170,32 @@ def _(op: TransposeOp, w: GraphWriter, cotangent: SSAValue) -> Cotangents:
 @pull_back.register
 def _(op: SliceOp, w: GraphWriter, cotangent: SSAValue) -> Cotangents:
     return [w.place(cotangent, dims_of(op.source), op.first, op.apart)]
+
+
+@push_forward.register
+def _(op: TakeOp, w: GraphWriter, tangents: Sequence[SSAValue | None]) -> SSAValue | None:
+    return None if tangents[0] is None else w.again(op, [tangents[0], *op.indices])
+
+
+@pull_back.register
+def _(op: TakeOp, w: GraphWriter, cotangent: SSAValue) -> Cotangents:
+    if not is_smooth(op.source):
+        return [None] * len(op.operands)
+    dims, places, none = dims_of(op.result), op.places, [None] * len(op.indices)
+    stay = [at for at in places if isinstance(at, int)]
+    thin = [axis for axis in range(len(dims)) if axis not in stay]
+    # One element at most of each row is taken: it gets all that comes back.
+    if len(op.indices) != 1 or stay != sorted({*stay}) or any(dims[axis] != ONE for axis in thin):
+        raise no_adjoint(op, "taking several elements along a dimension")
+    (axis,) = (number for number, at in enumerate(places) if not isinstance(at, int))
+    whole = dims_of(op.source)
+    here = w.apply("eq", w.iota(whole, axis, i64), w.cast(_row_of(w, op.indices[0], thin, axis), i64))
+    return [w.apply("select", here, _row_of(w, cotangent, thin, axis), 0.0), *none]
+
+
+def _row_of(w: GraphWriter, value: SSAValue, thin: Sequence[int], axis: int) -> SSAValue:
+    """Return an array with one element along a dimension, in place of some that have one."""
+    return w.with_ones(w.without(value, thin), [axis])
 
 
 def _spread(w: GraphWriter, op: ReduceOp, value: SSAValue) -> SSAValue:

@@ -404,6 +404,46 @@ def stack(arrays: Any, axis: int = 0) -> Array:
     return concatenate([expand_dims(trace.array(one), axis) for one in arrays], axis)
 
 
+@numpy(np.take)
+def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: Any = "raise") -> Array:
+    """Return elements at places along a dimension, by default of all elements in row-major order."""
+    if out is not None or mode != "raise":
+        raise _missing("take(out=..., mode=...)")
+    trace = trace_of(a, indices)
+    x = trace.array(a)
+    x = reshape(x, -1) if axis is None else x
+    at = 0 if axis is None else _axis(x.ndim, axis)
+    with trace.at_caller() as writer:
+        return Array(trace, writer.index(x.ssa, {at: _places(trace, indices)}))
+
+
+@numpy(np.take_along_axis)
+def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Array:
+    """Return elements at places along a dimension, for each row its own."""
+    trace = trace_of(arr, indices)
+    x, index = trace.array(arr), _places(trace, indices)
+    if axis is None or len(dims_of(index)) != x.ndim:
+        raise _missing("take_along_axis of arrays of different ranks")
+    at = _axis(x.ndim, axis)
+    with trace.at_caller() as writer:
+        shapes = [[ONE if d == at else dim for d, dim in enumerate(dims_of(value))] for value in (x.ssa, index)]
+        dims = list(writer.broadcast_dims(shapes, "take_along_axis"))
+        whole = [dims_of(x.ssa)[at] if d == at else dim for d, dim in enumerate(dims)]
+        dims[at] = dims_of(index)[at]
+        place = writer.from_start(index, dims_of(x.ssa)[at])
+        source = writer.broadcast_to(x.ssa, whole)
+        return Array(trace, writer.take(source, [place if d == at else d for d in range(x.ndim)], dims))
+
+
+def _places(trace: Trace, indices: Any) -> SSAValue:
+    """Return places as an array of integers."""
+    given = np.asarray(cast(Any, indices)) if isinstance(indices, list | tuple) else indices
+    found = trace.array(given).ssa
+    if not array_type(found).dtype.is_int:
+        raise _missing(f"an index of {array_type(found).dtype}")
+    return found
+
+
 @numpy(np.dot)
 def dot(a: Any, b: Any) -> Array:
     """Return the product of two matrices or vectors."""
@@ -448,21 +488,26 @@ def _product(writer: Any, left: SSAValue, right: SSAValue) -> SSAValue:
 
 
 def indexed(x: Array, key: Any) -> Array:
-    """Return a part of an array: numbers, slices forwards, `None` and `...`.
+    """Return a part of an array: numbers, slices forwards, `None` and `...`, or arrays of integers.
 
     Raises:
-        LanguageError: `not-traceable` for an index that is an array.
+        LanguageError: `not-traceable` for an index that is a mask, or an array beside `None`.
         TypeMismatchError: `bad-index`.
     """
     items: list[Any] = list(cast("tuple[Any, ...]", key)) if isinstance(key, tuple) else [key]
-    if any(isinstance(item, Array | list | np.ndarray | bool) for item in items):
-        raise _missing("ndarray.__getitem__ of arrays")
+    apart = any(isinstance(item, Array | list | np.ndarray) for item in items)
+    if any(isinstance(item, bool) or (apart and item is None) for item in items):
+        raise _missing("ndarray.__getitem__ of masks, or of arrays beside None")
     given = sum(item is not None and item is not ... for item in items)
     if given > x.ndim or sum(item is ... for item in items) > 1:
         raise _bad_index(x, key)
     at = next((place for place, item in enumerate(items) if item is ...), len(items))
     items[at : at + 1] = [slice(None)] * (x.ndim - given)
     with x.trace.at_caller() as writer:
+        if apart:
+            parts = [item if type(item) is slice else slice(None) for item in items]
+            places = {axis: _places(x.trace, item) for axis, item in enumerate(items) if type(item) is not slice}
+            return Array(x.trace, writer.index(_part(writer, x, parts, key), places))
         return Array(x.trace, _part(writer, x, items, key))
 
 

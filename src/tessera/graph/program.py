@@ -17,15 +17,17 @@ from tessera import ops
 from tessera.data import dataclass
 from tessera.driver.group_kernel import GroupKernel
 from tessera.driver.launch import Launch, stream_source
-from tessera.frontend.group.accesses import Access, Shape, shape_of
+from tessera.frontend.group.accesses import Access, Shape, Strides, row_major, shape_of
 from tessera.frontend.group.source import signature_of
 from tessera.ir.graph.structure import CallOp, GraphOp, GroupOp, ReturnOp
 from tessera.ir.graph.sums import ContractOp, ReduceOp
-from tessera.ir.graph.types import ONE, array_type, dims_of
-from tessera.ir.graph.views import BroadcastOp, ConcatOp, PlaceOp, ReshapeOp, SliceOp, TransposeOp
+from tessera.ir.graph.takes import StoredOp
+from tessera.ir.graph.types import ONE, ZERO, array_type, dims_of, ordered
+from tessera.ir.graph.views import BroadcastOp, ConcatOp, ReshapeOp, SliceOp, TransposeOp
 from tessera.numerics.dtypes import DType
 from tessera.ops import arrays
-from tessera.runtime.views import ArrayView, row_major
+from tessera.runtime.device import Device
+from tessera.runtime.views import ArrayView
 from tessera.schedule.fuse.groups import GroupPass
 from tessera.schedule.fuse.places import NONE
 from tessera.target.dims import Dim, solved
@@ -41,6 +43,34 @@ _BASE = 1 << 44
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Output:
+    """An array that a group makes, or a part of one that several groups write.
+
+    Args:
+        number: the number of the array.
+        whole: its sizes.
+        dtype: its dtype.
+        dims: the sizes of what the group writes.
+        first: the place of the group's first element in the array.
+    """
+
+    number: int
+    whole: tuple[Dim, ...]
+    dtype: DType
+    dims: tuple[Dim, ...]
+    first: Dim
+
+    def view(self, sizes: Sizes, device: Device) -> ArrayView:
+        """Return what the group writes."""
+        shape, strides = (tuple(_value_of(dim, sizes) for dim in dims) for dims in (self.dims, row_major(self.whole)))
+        return ArrayView(shape, strides, self.dtype, device, readonly=False)
+
+    def bytes_before(self, sizes: Sizes) -> int:
+        """Return how far the group's first element is from that of the array."""
+        return _value_of(self.first, sizes) * self.dtype.bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
     """A group with its kernel.
 
@@ -49,14 +79,14 @@ class Kernel:
         kernel: the kernel.
         shape: its form.
         inputs: numbers of the values that it reads.
-        outputs: numbers of the values that it makes, with their sizes and dtypes.
+        outputs: what it makes.
     """
 
     name: str
     kernel: GroupKernel
     shape: Shape
     inputs: tuple[int, ...]
-    outputs: tuple[tuple[int, tuple[Dim, ...], DType], ...]
+    outputs: tuple[Output, ...]
 
 
 class Program:
@@ -85,46 +115,82 @@ class Program:
         self._loose = loose or {}
         self._hints = hints
         self._numbers: dict[SSAValue, int] = {}
-        self._lies: dict[SSAValue, bool] = {}
+        self._strides: dict[SSAValue, Strides | None] = {}
         self._bound: dict[Any, list[Step]] = {}
         block = self._graph.body.block
         for arg, lies in zip(block.args, contiguous, strict=True):
-            self._number(arg, lies)
+            self._number(arg, row_major(dims_of(arg)) if lies else None)
         self.kernels: dict[Operation, Kernel] = {}
         for op in block.ops:
             self._prepare(op)
         last = cast(ReturnOp, block.last_op)
         self._results = [self._numbers[value] for value in last.results_]
 
-    def _number(self, value: SSAValue, lies: bool) -> int:
-        self._lies[value] = lies
+    def _number(self, value: SSAValue, strides: Strides | None) -> int:
+        self._strides[value] = strides
         return self._numbers.setdefault(value, len(self._numbers))
+
+    def _lies(self, value: SSAValue) -> bool:
+        """Return whether an array's elements lie side by side, in order."""
+        dims, strides = dims_of(value), self._strides[value]
+        return strides is not None and all(
+            dim == ONE or found == wanted for dim, found, wanted in zip(dims, strides, row_major(dims), strict=True)
+        )
 
     def _prepare(self, op: Operation) -> None:
         """Number an op's results, and make the kernel of a group."""
-        match op:
-            case TransposeOp():
-                self._number(op.result, self._lies[op.source] and _keeps_order(op))
-            case ReshapeOp():
-                self._number(op.result, self._lies[op.source])
-            case BroadcastOp():
-                grows = [dim for dim in dims_of(op.result) if dim != ONE] != [d for d in dims_of(op.source) if d != ONE]
-                self._number(op.result, self._lies[op.source] and not grows)
-            case SliceOp():
-                self._number(op.result, False)
-            case CallOp() if op.callee.data in self._loose:
-                for result, is_loose in zip(op.results, self._loose[op.callee.data], strict=True):
-                    self._number(result, not is_loose)
-            case _:
-                for result in op.results:
-                    self._number(result, True)
-        if isinstance(op, GroupOp):
-            shape = shape_of(op, [self._lies[value] for value in op.inputs], self._hints)
+        if isinstance(op, StoredOp):
+            self._strides[op.result] = self._strides[op.source]
+            self._numbers[op.result] = self._numbers[op.source]
+        elif isinstance(op, TransposeOp | BroadcastOp | SliceOp | ReshapeOp):
+            self._number(op.result, self._strides_of(op))
+        elif isinstance(op, GroupOp):
+            outputs = tuple(map(self._output, op.outputs))
+            layouts = [row_major(output.whole) for output in outputs]
+            shape = shape_of(op, [self._strides[value] for value in op.inputs], layouts, self._hints)
             name = f"{self._graph.sym_name.data}_{len(self.kernels)}"
-            made = [(self._numbers[value], dims_of(value), array_type(value).dtype) for value in op.outputs]
             kernel = GroupKernel(signature_of(name, op, shape))
             inputs = tuple(self._numbers[value] for value in op.inputs)
-            self.kernels[op] = Kernel(name, kernel, shape, inputs, tuple(made))
+            self.kernels[op] = Kernel(name, kernel, shape, inputs, outputs)
+        elif isinstance(op, CallOp) and op.callee.data in self._loose:
+            for result, is_loose in zip(op.results, self._loose[op.callee.data], strict=True):
+                self._number(result, None if is_loose else row_major(dims_of(result)))
+        else:
+            for result in op.results:
+                self._number(result, row_major(dims_of(result)))
+
+    def _strides_of(self, op: TransposeOp | BroadcastOp | SliceOp | ReshapeOp) -> Strides | None:
+        """Return the strides of a view."""
+        source = self._strides[op.source]
+        if isinstance(op, ReshapeOp) and self._lies(op.source):
+            return row_major(dims_of(op.result))
+        if source is None:
+            return None
+        match op:
+            case TransposeOp():
+                return tuple(source[axis] for axis in op.permutation)
+            case SliceOp():
+                return tuple(ordered(stride * step) for stride, step in zip(source, op.apart, strict=True))
+            case BroadcastOp():
+                of, own, dims = {at: axis for axis, at in enumerate(op.places)}, dims_of(op.source), dims_of(op.result)
+                kept = [axis in of and own[of[axis]] == dim for axis, dim in enumerate(dims)]
+                return tuple(source[of[axis]] if stays else ZERO for axis, stays in enumerate(kept))
+            case ReshapeOp():
+                places = op.places
+                return None if places is None else tuple(ZERO if of is None else source[of] for of in places)
+
+    def _output(self, value: SSAValue) -> Output:
+        """Return what a group makes of a result, which may be a part of a concatenation that lies in its array."""
+        dims, dtype = dims_of(value), array_type(value).dtype
+        concat = joined_by(value)
+        if concat is None or not is_in_place(concat):
+            return Output(self._number(value, row_major(dims)), dims, dtype, dims, ZERO)
+        whole = dims_of(concat.result)
+        number = self._number(concat.result, row_major(whole))
+        self._numbers[value] = number
+        before = [dims_of(source)[concat.axis.data] for source in concat.sources[: concat.sources.index(value)]]
+        first = sum(before, ZERO) * row_major(whole)[concat.axis.data]
+        return Output(number, whole, dtype, dims, ordered(first))
 
     def run(self, given: list[Any], sizes: Sizes, key: Any) -> list[Any]:
         """Run the graph.
@@ -161,6 +227,8 @@ class Program:
         for place, op in enumerate(self._graph.body.block.ops):
             if isinstance(op, ReturnOp):
                 break
+            if isinstance(op, StoredOp) or (isinstance(op, ConcatOp) and is_in_place(op)):
+                continue
             step = self._step(op, values, sizes)
             step(values)
             steps.append(step)
@@ -190,34 +258,36 @@ class Program:
         goals = [self._numbers[value] for value in op.results]
         operands = [self._numbers[value] for value in op.operands]
         if isinstance(op, CallOp):
-            lies = [self._lies[value] for value in op.results]
+            lies = [self._lies(value) for value in op.results]
             return partial(_call, self._calls[op.callee.data](sizes), operands, goals, lies)
         return partial(_apply, _function_of(op, sizes), operands, goals[0])
 
     def _launch(self, kernel: Kernel, values: Values, sizes: Sizes) -> Step:
         """Return how a group's kernel is launched on arrays such as these."""
         like = next(value for value in values if value is not None)
-        shapes = [tuple(_value_of(dim, sizes) for dim in dims) for _, dims, _ in kernel.outputs]
-        makers = [arrays.maker(like, shape, dtype) for shape, (_, _, dtype) in zip(shapes, kernel.outputs, strict=True)]
+        makers = [
+            arrays.maker(like, tuple(_value_of(dim, sizes) for dim in output.whole), output.dtype)
+            for output in kernel.outputs
+        ]
         found = [arrays.view(values[number], "argument") for number in kernel.inputs]
         device = found[0].device if found else arrays.view(like, "argument").device
-        made = [
-            ArrayView(shape, row_major(shape), dtype, device, readonly=False)
-            for shape, (_, _, dtype) in zip(shapes, kernel.outputs, strict=True)
-        ]
+        made = [output.view(sizes, device) for output in kernel.outputs]
+        before = [output.bytes_before(sizes) for output in kernel.outputs]
         if any(0 in view.shape for view in made):
-            return partial(_make_empty, makers, [number for number, _, _ in kernel.outputs], like)
+            return partial(_make, makers, [output.number for output in kernel.outputs], like)
         starts = [arrays.start(values[number], "argument") for number in kernel.inputs]
         pointers: list[int] = []
         views: list[ArrayView] = []
         for access in kernel.shape.accesses:
             whole = (made if access.is_result else found)[access.number]
             views.append(_seen(access, kernel.shape, whole))
-            pointers.append(_BASE * (2 + access.number) if access.is_result else starts[access.number])
+            apart = _BASE * (2 + access.number)
+            pointers.append(apart + before[access.number] if access.is_result else starts[access.number])
         launch = kernel.kernel.loaded(pointers, views, device)
         scalars = [_value_of(dim, sizes) for dim in kernel.shape.sizes]
         sources = tuple((access.is_result, access.number) for access in kernel.shape.accesses)
-        return _Launched(kernel, launch, makers, scalars, stream_source([like], device), sources, _start_of(like))
+        stream = stream_source([like], device)
+        return _Launched(kernel, launch, makers, before, scalars, stream, sources, _start_of(like))
 
 
 class _Launched:
@@ -227,26 +297,29 @@ class _Launched:
         kernel: the kernel.
         launch: its launch.
         makers: make the results' arrays.
+        before: how far the first byte of each result is from that of its array.
         scalars: sizes.
         stream: gives the stream of a call.
         sources: where each parameter's address comes from.
         start: gives an array's address.
     """
 
-    __slots__ = ("_goals", "_inputs", "_launch", "_makers", "_scalars", "_sources", "_start", "_stream")
+    __slots__ = ("_before", "_goals", "_inputs", "_launch", "_makers", "_scalars", "_sources", "_start", "_stream")
 
     def __init__(
         self,
         kernel: Kernel,
         launch: Launch,
         makers: Sequence[arrays.Maker],
+        before: Sequence[int],
         scalars: Sequence[int],
         stream: Callable[[Sequence[Any]], int],
         sources: tuple[tuple[bool, int], ...],
         start: Callable[[Any], int],
     ) -> None:
         self._inputs = kernel.inputs
-        self._goals = [number for number, _, _ in kernel.outputs]
+        self._goals = [output.number for output in kernel.outputs]
+        self._before = before
         self._launch, self._makers, self._scalars = launch, makers, scalars
         self._stream, self._sources = stream, sources
         self._start = start
@@ -254,13 +327,11 @@ class _Launched:
     def __call__(self, values: Values) -> None:
         """Run the kernel."""
         like = values[self._inputs[0]] if self._inputs else next(value for value in values if value is not None)
-        made = [make(like) for make in self._makers]
-        given = [values[number] for number in self._inputs]
-        starts, goals = list(map(self._start, given)), list(map(self._start, made))
+        _make(self._makers, self._goals, like, values)
+        starts = [self._start(values[number]) for number in self._inputs]
+        goals = [self._start(values[number]) + at for number, at in zip(self._goals, self._before, strict=True)]
         pointers = [goals[number] if is_result else starts[number] for is_result, number in self._sources]
         self._launch(pointers, self._scalars, (), self._stream([like]))
-        for number, array in zip(self._goals, made, strict=True):
-            values[number] = array
 
 
 def _start_of(like: Any) -> Callable[[Any], int]:
@@ -275,9 +346,11 @@ def _drop(numbers: Sequence[int], values: Values) -> None:
         values[number] = None
 
 
-def _make_empty(makers: Sequence[arrays.Maker], goals: Sequence[int], like: Any, values: Values) -> None:
+def _make(makers: Sequence[arrays.Maker], goals: Sequence[int], like: Any, values: Values) -> None:
+    """Make arrays, but for those that another kernel writes a part of, too, and that it has made."""
     for number, make in zip(goals, makers, strict=True):
-        values[number] = make(like)
+        if values[number] is None:
+            values[number] = make(like)
 
 
 def _apply(function: Call, operands: Sequence[int], goal: int, values: Values) -> None:
@@ -297,11 +370,15 @@ def _lying(array: Any) -> Any:
     return np.ascontiguousarray(cast(Any, array)) if isinstance(array, np.ndarray) else array
 
 
-def _keeps_order(op: TransposeOp) -> bool:
-    """Return whether only dimensions of one element move."""
-    dims = dims_of(op.source)
-    moved = [axis for axis in op.permutation if dims[axis] != ONE]
-    return moved == sorted(moved)
+def joined_by(value: SSAValue) -> ConcatOp | None:
+    """Return the concatenation that alone reads a value, None where there is none."""
+    use = value.get_user_of_unique_use()
+    return use if isinstance(use, ConcatOp) else None
+
+
+def is_in_place(op: ConcatOp) -> bool:
+    """Return whether groups write each part of a concatenation where it lies."""
+    return all(isinstance(source.owner, GroupOp) and joined_by(source) is op for source in op.sources)
 
 
 def _value_of(dim: Dim, sizes: Sizes) -> int:
@@ -312,6 +389,8 @@ def _value_of(dim: Dim, sizes: Sizes) -> int:
 
 def _seen(access: Access, shape: Shape, view: ArrayView) -> ArrayView:
     """Return an array as a kernel's parameter: along the kernel's axes, of which some are several dimensions."""
+    if access.rank:
+        return view
     sizes: list[int] = []
     strides: list[int] = []
     for axis in shape.along(access):
@@ -334,9 +413,6 @@ def _function_of(op: Operation, sizes: Sizes) -> Call:
             return partial(_broadcast, op.places, tuple(_value_of(dim, sizes) for dim in dims_of(op.result)))
         case SliceOp():
             return partial(_sliced, _slices(op, dims_of(op.result), sizes))
-        case PlaceOp():
-            shape = tuple(_value_of(dim, sizes) for dim in dims_of(op.result))
-            return partial(_placed, shape, _slices(op, dims_of(op.source), sizes))
         case ConcatOp():
             return partial(_joined, op.axis.data)
         case ContractOp():
@@ -347,7 +423,7 @@ def _function_of(op: Operation, sizes: Sizes) -> Call:
             raise AssertionError(f"{op.name} stands outside of groups")
 
 
-def _slices(op: SliceOp | PlaceOp, dims: Sequence[Dim], sizes: Sizes) -> tuple[slice, ...]:
+def _slices(op: SliceOp, dims: Sequence[Dim], sizes: Sizes) -> tuple[slice, ...]:
     """Return the part that a slice is: in each dimension as many elements as some sizes say."""
     starts, counts = ([_value_of(dim, sizes) for dim in each] for each in (op.first, dims))
     bounds = zip(starts, op.apart, counts, strict=True)
@@ -378,12 +454,6 @@ def _joined(axis: int, *given: Any) -> Any:
     if arrays.is_torch(given[0]):
         return sys.modules["torch"].cat(given, axis)
     return np.concatenate(given, axis)
-
-
-def _placed(shape: tuple[int, ...], slices: tuple[slice, ...], array: Any) -> Any:
-    whole = array.new_zeros(shape) if arrays.is_torch(array) else np.zeros(shape, array.dtype)
-    whole[slices] = array
-    return whole
 
 
 def _reduced(fn: str, axes: tuple[int, ...], rank: int, array: Any) -> Any:

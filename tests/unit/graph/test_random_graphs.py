@@ -12,7 +12,7 @@ PAIRS = (np.add, np.subtract, np.multiply, np.maximum, np.minimum)
 def grow(rng, values):
     """Add one value to those that a function has, made from some of them."""
     x = values[rng.integers(len(values))]
-    kind = rng.integers(9)
+    kind = rng.integers(11)
     if kind == 0:
         return POINTS[rng.integers(len(POINTS))](x)
     if kind == 1:
@@ -32,6 +32,12 @@ def grow(rng, values):
         return x.reshape(-1, x.shape[-1])
     if kind == 6 and x.ndim > 1:
         return np.tanh(x @ np.swapaxes(x, -1, -2))
+    if kind == 9 and x.ndim:
+        axis = int(rng.integers(x.ndim))
+        parts = [np.tanh(x) * 0.5, x[(slice(None),) * axis + (slice(1, None),)], np.negative(x)]
+        return np.concatenate(parts[: int(rng.integers(1, 4))], axis)
+    if kind == 10 and x.ndim > 1:
+        return np.concatenate([x[..., 1:] * 0.5, x[..., :1]], -1)[..., ::2] + x[..., : (x.shape[-1] + 1) // 2]
     if kind == 7 and 0 < x.ndim < 4:
         return np.expand_dims(x, int(rng.integers(x.ndim + 1)))
     return np.where(x > 0.1, x, x * 0.5)

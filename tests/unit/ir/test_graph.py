@@ -39,6 +39,7 @@ def test_every_op_is_read_back():
         w.slice(x, [ONE, dim_of("N//2")], [2, 1], [dim_of("M//2"), ONE]),
         w.place(y, [N * 2], [N], [1]),
         w.concat([x, x], 0),
+        w.take(x, [z, 1], [M, N]),
         w.stop(x),
         w.reduce("max", x, [0], True),
         w.contract(x, w.transpose(x, [1, 0])),
@@ -49,7 +50,7 @@ def test_every_op_is_read_back():
     assert text_of(module) == text
     used = {type(op).name for op in module.walk()}
     left = {op.name for op in graph_dialect().operations} - used
-    assert left == {f"tessera_graph.{name}" for name in ("group", "parts", "yield")}, "passes write these"
+    assert left == {f"tessera_graph.{name}" for name in ("group", "parts", "stored", "yield")}, "passes write these"
 
 
 def test_shapes_follow_numpy():

@@ -13,7 +13,8 @@ from tessera.data import dataclass
 from tessera.ir.graph.points import FullOp, IotaOp, SizeOp
 from tessera.ir.graph.structure import GroupOp
 from tessera.ir.graph.sums import PartsOp, ReduceOp
-from tessera.ir.graph.types import dim_of, dims_of
+from tessera.ir.graph.takes import TakeOp
+from tessera.ir.graph.types import array_type, dim_of, dims_of, ordered, product
 from tessera.schedule.fuse.outside import columns_beside, power_of_two
 from tessera.schedule.fuse.places import NONE, Place, attribute_at, is_view, own_place, result_at, source_place
 from tessera.schedule.fuse.writing import AXES, ROWS
@@ -35,12 +36,14 @@ class Access:
         is_result: which of them.
         place: the axis of each dimension of the array.
         part: the axis along which a result has one element for each program, `NONE` where it has all.
+        rank: of an array of which elements are taken, the number of its dimensions; 0 of others.
     """
 
     number: int
     is_result: bool
     place: Place
     part: int = NONE
+    rank: int = 0
 
     def position(self, axis: int) -> int | None:
         """Return the dimension that goes along an axis."""
@@ -87,12 +90,27 @@ class Shape:
         return next(number for number, axis in enumerate(self.axes) if part in axis.parts)
 
 
-def shape_of(group: GroupOp, contiguous: Sequence[bool], hints: Mapping[str, int]) -> Shape:
+Strides = tuple[Dim, ...]
+"""How far elements are apart along each dimension of an array."""
+
+
+def row_major(dims: Sequence[Dim]) -> Strides:
+    """Return the strides of an array whose elements lie side by side, in order."""
+    return tuple(product(dims[axis + 1 :]) for axis in range(len(dims)))
+
+
+def shape_of(
+    group: GroupOp,
+    inputs: Sequence[Strides | None],
+    outputs: Sequence[Strides],
+    hints: Mapping[str, int],
+) -> Shape:
     """Return the form of a group's kernel.
 
     Args:
         group: the group.
-        contiguous: whether each operand's elements lie side by side, in order.
+        inputs: the strides of each operand, None where a call's say.
+        outputs: the strides of each result.
         hints: sizes of the symbols at the first call, by which blocks are chosen; any others are right, too.
     """
     demand = _Demand(group)
@@ -101,12 +119,14 @@ def shape_of(group: GroupOp, contiguous: Sequence[bool], hints: Mapping[str, int
     dims = [dim_of(size.data) for size in whole.data]
     along: Any = group.attributes[ROWS]
     rows = {*along.get_values()}
-    lies = [access.is_result or contiguous[access.number] for access in accesses]
+    strides = [(outputs if access.is_result else inputs)[access.number] for access in accesses]
     fixed = demand.parts
     parts: list[list[int]] = [[0]] if dims else []
     for first, second in pairwise(range(len(dims))):
         together = (first in rows) == (second in rows) and not {first, second} & demand.counted
-        if together and all(map(_is_one, accesses, lies, [first] * len(lies), [second] * len(lies))):
+        if together and all(
+            _is_one(*each, first, second, dims[second]) for each in zip(accesses, strides, strict=True)
+        ):
             parts[-1].append(second)
         else:
             parts.append([second])
@@ -118,12 +138,14 @@ def shape_of(group: GroupOp, contiguous: Sequence[bool], hints: Mapping[str, int
     return Shape(accesses, axes, tuple(dict.fromkeys(demand.sizes)))
 
 
-def _is_one(access: Access, lies: bool, first: int, second: int) -> bool:
-    """Return whether two axes are one for an array: its dimensions along them are neighbours, or it has neither."""
+def _is_one(access: Access, strides: Strides | None, first: int, second: int, size: Dim) -> bool:
+    """Return whether two axes are one for an array: a step along the first is all of the second, or it has neither."""
     before, after = access.position(first), access.position(second)
     if before is None or after is None:
         return before is after
-    return lies and after == before + 1
+    between = access.place[before + 1 : after]
+    apart = before < after and all(at == NONE for at in between)
+    return apart and strides is not None and strides[before] == ordered(size * strides[after])
 
 
 def _inner(access: Access, parts: Sequence[Sequence[int]]) -> int | None:
@@ -204,12 +226,28 @@ class _Demand:
             self.sizes.append(op.dim)
         elif is_view(op):
             self._walk(op.operands[0], source_place(op, place))
+        elif isinstance(op, TakeOp):
+            self._walk_taken(op, place)
         elif not isinstance(op, FullOp):
             if isinstance(op, PartsOp):
                 self.parts[place[op.axis.data]] = op.count.data
                 self.counted.add(place[op.axis.data])
             for operand in op.operands:
                 self._walk(operand, operand_place(op, place))
+
+    def _walk_taken(self, op: TakeOp, place: Place) -> None:
+        self.accesses[taken_access(op)] = None
+        for at in op.places:
+            if isinstance(at, int):
+                self.counted |= {place[at]} - {NONE}
+            else:
+                self._walk(at, place)
+
+
+def taken_access(op: TakeOp) -> Access:
+    """Return the parameter of which elements are taken: it has all dimensions of the array."""
+    assert isinstance(op.source, BlockArgument), "elements are taken of an operand of the group"
+    return Access(op.source.index, False, (), rank=array_type(op.source).rank)
 
 
 def _part(value: SSAValue, place: Place) -> int:

@@ -12,14 +12,15 @@ from xdsl.dialects.builtin import LocationAttr
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tessera.data import dataclass
-from tessera.frontend.group.accesses import Access, Shape, operand_place
+from tessera.frontend.group.accesses import Access, Shape, operand_place, taken_access
 from tessera.ir.graph.points import CastOp, FullOp, IotaOp, MapOp, SizeOp
 from tessera.ir.graph.structure import GroupOp
 from tessera.ir.graph.sums import PartsOp, ReduceOp
+from tessera.ir.graph.takes import TakeOp
 from tessera.ir.graph.types import array_type
 from tessera.ir.tile.elementwise import ArangeOp, ConstantOp, ElementwiseOp, SplatOp
 from tessera.ir.tile.elementwise import CastOp as TileCastOp
-from tessera.ir.tile.memory import LoadOp, StoreOp
+from tessera.ir.tile.memory import GatherOp, LoadOp, StoreOp
 from tessera.ir.tile.reduce import ReduceOp as TileReduceOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
 from tessera.ir.tile.structure import DimOp, GridOp
@@ -163,6 +164,8 @@ class Emitter:
                 return self._reduced(op, self._value(op.source, at), at)
             case PartsOp():
                 return self._combined(op, self._value(op.source, at), at)
+            case TakeOp():
+                return self._taken(op, at)
             case MapOp():
                 return self._mapped(op.fn.data, [self._value(arg, at) for arg in op.args])
             case _:
@@ -177,6 +180,16 @@ class Emitter:
         if order != list(range(len(order))):
             tile = self._add(TransposeOp(tile, order)).results[0]
         return Held(self._cast(tile, element_type(computed_in(dtype))), tuple(sorted(tiled)))
+
+    def _taken(self, op: TakeOp, place: Place) -> Held:
+        """Return elements of an operand at places."""
+        indices = [
+            self._counted(place[at], dtypes.i64) if isinstance(at, int) else self._value(at, place) for at in op.places
+        ]
+        axes = tuple(sorted({axis for index in indices for axis in index.axes}))
+        spread = [self._spread(index, axes).ssa for index in indices]
+        tile = self._add(GatherOp(self._arguments[taken_access(op)], spread)).results[0]
+        return Held(self._cast(tile, element_type(computed_in(array_type(op.result).dtype))), axes)
 
     def _constant(self, number: float, dtype: DType) -> Held:
         return Held(self._add(ConstantOp(number, element_type(computed_in(dtype)))).results[0], ())

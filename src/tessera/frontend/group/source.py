@@ -70,7 +70,9 @@ def signature_of(name: str, group: GroupOp, shape: Shape) -> Signature:
 
 def _tensor(number: int, access: Access, group: GroupOp, shape: Shape) -> TensorParam:
     whole = shape.whole_along(access)
-    dims = tuple(Dim((f"{'d' if axis in whole else 'p'}{axis}",)) for axis in shape.along(access)) or (Dim(),)
+    names = [f"{'d' if axis in whole else 'p'}{axis}" for axis in shape.along(access)]
+    names += [f"q{number}_{axis}" for axis in range(access.rank)]
+    dims = tuple(Dim((each,)) for each in names) or (Dim(),)
     return TensorParam(f"{'y' if access.is_result else 'x'}{number}", dims, Policy(_dtype(access, group)))
 
 

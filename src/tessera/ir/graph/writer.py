@@ -14,6 +14,7 @@ from tessera.ir.graph.callees import Callee
 from tessera.ir.graph.points import CastOp, FullOp, IotaOp, MapOp, SizeOp
 from tessera.ir.graph.structure import CallOp, GraphOp, ReturnOp
 from tessera.ir.graph.sums import ContractOp, ReduceOp, product_dtype
+from tessera.ir.graph.takes import TakeOp
 from tessera.ir.graph.types import ONE, ZERO, ArrayType, array_type, dims_of, ordered, product
 from tessera.ir.graph.views import (
     AliasOp,
@@ -224,6 +225,61 @@ class GraphWriter:
                 )
             agreed.append(self.reshape(value, [*first[:axis], dims[axis], *first[axis + 1 :]]))
         return values[0] if len(agreed) == 1 else self._add(ConcatOp(agreed, axis))
+
+    def take(self, value: SSAValue, places: Sequence[int | SSAValue], dims: Sequence[Dim]) -> SSAValue:
+        """Return elements of an array at places.
+
+        Args:
+            value: the array.
+            places: for each of its dimensions the result's that it is, or integers that broadcast to its shape.
+            dims: the result's shape.
+        """
+        if not places:
+            return self.broadcast_to(value, dims)
+        agreed = list(dims_of(value))
+        indices: list[SSAValue] = []
+        along: list[int] = []
+        for axis, place in enumerate(places):
+            if isinstance(place, int):
+                agreed[axis] = dims[place]
+                along.append(place)
+            else:
+                along.append(len(dims) + len(indices))
+                indices.append(self.broadcast_to(place, dims))
+        return self._add(TakeOp(self.reshape(value, agreed), indices, along, dims))
+
+    def index(self, value: SSAValue, indices: Mapping[int, SSAValue]) -> SSAValue:
+        """Return elements at places along some dimensions, negative ones from the end, in NumPy's shape.
+
+        Index arrays that stand side by side give their dimensions in their place, others in front.
+
+        Raises:
+            TypeMismatchError: `shape-mismatch`.
+        """
+        own, axes = dims_of(value), sorted(indices)
+        shape = self.broadcast_dims([dims_of(index) for index in indices.values()], "index arrays")
+        first = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
+        left = [dim for axis, dim in enumerate(own) if axis not in indices]
+        dims = [*left[:first], *shape, *left[first:]]
+        kept = iter([*range(first), *range(first + len(shape), len(dims))])
+        places: list[int | SSAValue] = []
+        for axis, dim in enumerate(own):
+            if axis in indices:
+                wide = [*dims_of(indices[axis]), *[ONE] * (len(left) - first)]
+                places.append(self.reshape(self.from_start(indices[axis], dim), wide))
+            else:
+                places.append(next(kept))
+        return self.take(value, places, dims)
+
+    def from_start(self, index: SSAValue, size: Dim) -> SSAValue:
+        """Return places that may count from the end as such that do not."""
+        dtype = array_type(index).dtype
+        if dtype.kind == "uint":
+            return index
+        wide = self.cast(index, dtypes.i64)
+        return self.apply(
+            "select", self.apply("lt", wide, 0), self.apply("add", wide, self.size(size, dtypes.i64)), wide
+        )
 
     def stop(self, value: SSAValue) -> SSAValue:
         """Return an array itself, without influence on what is differentiated."""

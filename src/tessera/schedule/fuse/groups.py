@@ -17,7 +17,9 @@ from tessera.data import dataclass
 from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.structure import GraphOp
 from tessera.ir.graph.sums import PartsOp, ReduceOp
+from tessera.ir.graph.takes import TakeOp
 from tessera.ir.graph.types import ONE, array_type, dims_of
+from tessera.ir.graph.views import ConcatOp
 from tessera.ir.passes import Pass
 from tessera.numerics.functions import FUNCTIONS
 from tessera.schedule.fuse.group import Group
@@ -75,6 +77,9 @@ def cut(graph: GraphOp) -> None:
     for op in list(graph.body.block.ops):
         if isinstance(op, PLACED):
             cutter.place(op)
+    for op in graph.body.block.ops:
+        if isinstance(op, ConcatOp):
+            cutter.join(op)
     GroupWriter(graph, *cutter.groups()).write()
 
 
@@ -337,17 +342,28 @@ class Cutter:
         (first, place), (second, there) = into, other
         renamed = dict(zip(there, place, strict=True))
         whole = set(range(len(second.axes))) <= renamed.keys() and second.parts is None
-        whole = whole and (not second.reduced or frozenset(renamed[axis] for axis in second.reduced) == first.reduced)
-        if not whole or len(first.places) + len(second.places) > MOST_OPS or self._between([op], second):
+        alike = not second.reduced or frozenset(renamed.get(axis, NONE) for axis in second.reduced) == first.reduced
+        if whole and alike and not self._between([op], second):
+            self._unite(first, second, renamed)
+
+    def join(self, op: ConcatOp) -> None:
+        """Make one group of those that compute parts of a concatenation along the same axes."""
+        owners = [source.owner for source in op.sources]
+        found = [self._home[owner] for owner in owners if isinstance(owner, Operation) and owner in self._home]
+        groups = list(dict.fromkeys(found))
+        for other in groups[1:]:
+            first = groups[0]
+            if first.axes == other.axes and not first.reduced | other.reduced and first.parts is other.parts is None:
+                self._unite(first, other, {axis: axis for axis in range(len(first.axes))})
+
+    def _unite(self, first: Group, second: Group, renamed: Mapping[int, int]) -> None:
+        """Make one group of two, whose axes have the same numbers but for some, if that is not too large."""
+        if len(first.places) + len(second.places) > MOST_OPS:
             return
         if len({*first.inputs(), *second.inputs()}) > MOST_INPUTS:
             return
         if self._between(first.places, second) or self._between(second.places, first):
             return
-        self._unite(first, second, renamed)
-
-    def _unite(self, first: Group, second: Group, renamed: Mapping[int, int]) -> None:
-        """Move the ops of the second group to the first, whose axes may have other numbers."""
         both = sorted((*first.places, *second.places), key=self._order.__getitem__)
         moved = {op: tuple(renamed.get(at, at) for at in at_) for op, at_ in second.places.items()}
         first.places = {one: first.places.get(one) or moved.get(one, ()) for one in both}
@@ -395,7 +411,10 @@ def _alone(value: SSAValue) -> tuple[Group, Place]:
 
 def reads_of(group: Group) -> Iterator[tuple[SSAValue, Place]]:
     """Yield what a group reads from memory, with the place of each."""
-    work = [(value, place) for op, place in group.places.items() for value in op.operands]
+    taken = [op for op in group.places if isinstance(op, TakeOp)]
+    yield from ((root_of(op.source), ()) for op in taken)
+    values = {op: op.indices if isinstance(op, TakeOp) else op.operands for op in group.places}
+    work = [(value, place) for op, place in group.places.items() for value in values[op]]
     while work:
         value, place = work.pop()
         owner = value.owner

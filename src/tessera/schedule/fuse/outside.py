@@ -11,8 +11,11 @@ from xdsl.ir import Operation, SSAValue
 from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.structure import CallOp, GraphOp, ReturnOp
 from tessera.ir.graph.sums import PartsOp, ReduceOp
+from tessera.ir.graph.takes import TakeOp
 from tessera.ir.graph.types import ONE, array_type, dims_of
-from tessera.ir.graph.views import AliasOp, OwnOp, ReshapeOp, SliceOp, StopOp, TransposeOp
+from tessera.ir.graph.views import AliasOp, ConcatOp, OwnOp, PlaceOp, ReshapeOp, SliceOp, StopOp, TransposeOp
+from tessera.schedule.fuse.joins import join, own_parts
+from tessera.schedule.fuse.moves import move
 from tessera.schedule.fuse.places import LOOSE, PLACED, is_view, root_of
 from tessera.target.dims import Dim
 
@@ -23,11 +26,18 @@ _INTEGERS = ("i8", "u8", "i16", "i32", "i64")
 def prepare(graph: GraphOp) -> None:
     """Rewrite a graph so that all that is left to kernels of groups can be one."""
     _drop_names(graph)
-    _share(graph)
-    for op in reversed(list(graph.body.block.ops)):
-        if op.results and not _acts(op) and not any(result.first_use for result in op.results):
+    _tidy(graph)
+    for op in list(graph.body.block.ops):
+        if isinstance(op, CastOp) and _is_own(op):
+            op.result.replace_all_uses_with(op.source)
             op.detach()
             op.erase()
+    if any(isinstance(op, SliceOp | TakeOp | PlaceOp | ConcatOp) for op in graph.body.block.ops):
+        join(graph)
+        _tidy(graph)
+        move(graph)
+        _tidy(graph)
+        own_parts(graph)
     for op in list(graph.body.block.ops):
         if isinstance(op, ReduceOp):
             for one in _by_runs(op):
@@ -44,6 +54,15 @@ def _drop_names(graph: GraphOp) -> None:
         if isinstance(op, StopOp | AliasOp | OwnOp):
             for result, value in zip(op.results, op.operands[: len(op.results)], strict=True):
                 result.replace_all_uses_with(value)
+            op.detach()
+            op.erase()
+
+
+def _tidy(graph: GraphOp) -> None:
+    """Let ops that give the same be one, and drop those that nothing needs."""
+    _share(graph)
+    for op in reversed(list(graph.body.block.ops)):
+        if op.results and not _acts(op) and not any(result.first_use for result in op.results):
             op.detach()
             op.erase()
 
@@ -159,6 +178,15 @@ def _make_rows(op: ReduceOp) -> None:
     op.result.replace_all_uses_with(rows.result)
     op.detach()
     op.erase()
+
+
+def _is_own(op: CastOp) -> bool:
+    """Return whether an op copies what is computed for it alone, but for the shape."""
+    value = op.source
+    while isinstance(value.owner, ReshapeOp) and value.has_one_use():
+        value = value.owner.source
+    same = array_type(op.source).element == array_type(op.result).element
+    return same and value.has_one_use() and isinstance(value.owner, MapOp | CastOp | TakeOp)
 
 
 INNER, OUTER = 1024, 64

@@ -10,6 +10,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tessera.ir.graph.points import CastOp, FullOp, IotaOp, MapOp, SizeOp
 from tessera.ir.graph.sums import PartsOp, ReduceOp
+from tessera.ir.graph.takes import TakeOp
 from tessera.ir.graph.types import ONE, dims_of
 from tessera.ir.graph.views import BroadcastOp, ReshapeOp, TransposeOp
 from tessera.target.dims import Dim
@@ -19,7 +20,7 @@ Place = tuple[int, ...]
 NONE = -1
 AT = "at"
 """The attribute of an op in a group that says at which place it works: a reduction, that of its operand."""
-PLACED = (MapOp, CastOp, ReduceOp, PartsOp)
+PLACED = (MapOp, CastOp, ReduceOp, PartsOp, TakeOp)
 """Ops that compute something, each once in a group."""
 LOOSE = (FullOp, SizeOp, IotaOp)
 """Ops without operands, which each reader has for itself."""

@@ -11,6 +11,7 @@ from tessera.data import dataclass
 from tessera.errors import CallError
 from tessera.graph.program import Program
 from tessera.target.dims import Dim
+from tessera.torch.compiled import larger
 from tessera.torch.compiled.convert import Converted, Converter, in_order
 from tessera.torch.compiled.sizes import Unknown
 
@@ -164,6 +165,7 @@ def backend(traced: Any, examples: Sequence[Any], *, options: Any = None, mode: 
     def compiler(graph: Any, inputs: Sequence[Any]) -> Any:
         return compile_graph(graph, inputs, fallback)
 
+    larger.rewrite(traced)
     cut = _aot.min_cut_rematerialization_partition
     common: Any = import_module("torch._dynamo.backends.common")
     whole = common.aot_autograd(fw_compiler=compiler, decompositions=decompositions(), partition_fn=cut)

@@ -101,3 +101,29 @@ builtin.module {
     tessera_graph.return %a : !tessera_graph.array<["2*M"], f32>
   }
 }
+
+// -----
+// A take of what is computed for all elements is computed of what is taken; halves that are placed are written in place.
+builtin.module {
+  tessera_graph.graph "moves" {
+  ^bb0(%x: !tessera_graph.array<["M", "8"], f32>, %i: !tessera_graph.array<["M", "1"], i64>):
+    %a = tessera_graph.map "exp"(%x) : (!tessera_graph.array<["M", "8"], f32>) -> !tessera_graph.array<["M", "8"], f32>
+    %t = tessera_graph.take %a at %i along [0, 2] : !tessera_graph.array<["M", "8"], f32> at !tessera_graph.array<["M", "1"], i64> -> !tessera_graph.array<["M", "1"], f32>
+    %l = tessera_graph.slice %x from ["0", "0"] by [1, 1] : !tessera_graph.array<["M", "8"], f32> -> !tessera_graph.array<["M", "4"], f32>
+    %r = tessera_graph.slice %x from ["0", "4"] by [1, 1] : !tessera_graph.array<["M", "8"], f32> -> !tessera_graph.array<["M", "4"], f32>
+    %p = tessera_graph.map "sin"(%l) : (!tessera_graph.array<["M", "4"], f32>) -> !tessera_graph.array<["M", "4"], f32>
+    %q = tessera_graph.map "cos"(%r) : (!tessera_graph.array<["M", "4"], f32>) -> !tessera_graph.array<["M", "4"], f32>
+    %u = tessera_graph.place %p at ["0", "4"] by [1, 1] : !tessera_graph.array<["M", "4"], f32> -> !tessera_graph.array<["M", "8"], f32>
+    %v = tessera_graph.place %q at ["0", "0"] by [1, 1] : !tessera_graph.array<["M", "4"], f32> -> !tessera_graph.array<["M", "8"], f32>
+    %y = tessera_graph.map "add"(%u, %v) : (!tessera_graph.array<["M", "8"], f32>, !tessera_graph.array<["M", "8"], f32>) -> !tessera_graph.array<["M", "8"], f32>
+    tessera_graph.return %t, %y : !tessera_graph.array<["M", "1"], f32>, !tessera_graph.array<["M", "8"], f32>
+  }
+}
+// CHECK: tessera_graph.group(%0, %1
+// CHECK: tessera_graph.take
+// CHECK-NEXT: tessera_graph.map "exp"
+// CHECK: tessera_graph.group
+// CHECK: tessera_graph.map "sin"
+// CHECK: tessera_graph.map "cos"
+// CHECK: tessera_graph.concat {{.*}} along 1
+// CHECK-NEXT: tessera_graph.return

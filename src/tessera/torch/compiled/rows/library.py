@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from tessera import ops
-from tessera.ir.graph.types import ONE, dims_of
+from tessera.ir.graph.types import ONE
 from tessera.numerics import dtypes
 from tessera.target.dims import Dim
 from tessera.torch.compiled.convert import Converter
@@ -20,20 +20,6 @@ _NUMBERS = ("f64", "f32", "bf16", "f16")
 def _check(c: Converter, value: Any, also: Sequence[str] = ()) -> None:
     if c.w_dtype(value).name not in (*_NUMBERS, *also):
         raise Unknown("a dtype that the library's op has not")
-
-
-@row("embedding.default")
-def _embedded(c: Converter, weight: Any, index: Any, *_how: Any) -> Any:
-    _check(c, weight)
-    return c.library(ops.embedding, [index, weight])[0]
-
-
-@row("index_select.default")
-def _rows_of(c: Converter, x: Any, axis: int, index: Any) -> Any:
-    _check(c, x)
-    if len(c.dims(x)) != 2 or axis % 2:
-        raise Unknown("rows along another dimension than the first of two")
-    return c.library(ops.embedding, [index, x])[0]
 
 
 @row("cumsum.default")
@@ -92,12 +78,3 @@ def _repeated(c: Converter, x: Any, counts: Sequence[Any]) -> Any:
     thin = [dim for size in own for dim in (ONE, size)]
     wide = [dim for size, count in zip(own, counts, strict=True) for dim in (Dim((), count), size)]
     return c.w.reshape(c.copied(c.w.broadcast_to(c.w.reshape(x, thin), wide)), c.result_dims())
-
-
-@row("constant_pad_nd.default")
-def _padded(c: Converter, x: Any, pads: Sequence[Any], value: Any = 0) -> Any:
-    if value != 0 or not all(isinstance(pad, int) and pad >= 0 for pad in pads):
-        raise Unknown("padding by another number than 0")
-    rank = len(dims_of(x))
-    starts = [Dim((), 0)] * (rank - len(pads) // 2) + [Dim((), pad) for pad in reversed(pads[::2])]
-    return c.w.place(x, c.result_dims(), starts, [1] * rank)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tessera.numerics.dtypes import i64
 from tessera.torch.compiled.convert import Converter
 from tessera.torch.compiled.registry import row
 from tessera.torch.compiled.sizes import Unknown
@@ -25,6 +26,7 @@ def _one(c: Converter, value: Any, **_where: Any) -> Any:
     return _full(c, value)
 
 
+@row("empty.memory_format", "empty_like.default", "new_empty.default", "new_empty_strided.default")
 @row("zeros.default", "zeros_like.default", "new_zeros.default")
 def _zeros(c: Converter, *_like: Any, **_where: Any) -> Any:
     return _full(c, 0)
@@ -39,8 +41,9 @@ def _ones(c: Converter, *_like: Any, **_where: Any) -> Any:
 def _arange(c: Converter, *bounds: Any, **_where: Any) -> Any:
     start, step = (bounds[0] if len(bounds) > 1 else 0), (bounds[2] if len(bounds) > 2 else 1)
     dtype = c.result_dtype()
-    if not isinstance(start, int) or not isinstance(step, int) or not dtype.is_int:
+    if not isinstance(start, int) or not isinstance(step, int):
         raise Unknown("places that are no whole numbers")
-    found = c.w.iota(c.result_dims(), 0, dtype)
+    found = c.w.iota(c.result_dims(), 0, dtype if dtype.is_int else i64)
     found = found if step == 1 else c.w.apply("mul", found, step)
-    return found if start == 0 else c.w.apply("add", found, start)
+    found = found if start == 0 else c.w.apply("add", found, start)
+    return c.w.cast(found, dtype)

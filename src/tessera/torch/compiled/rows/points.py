@@ -115,6 +115,19 @@ def _divided(c: Converter, a: Any, b: Any, rounding_mode: Any = None) -> Any:
     return c.elementwise(lambda f, x, y: f("trunc", f("div", x, y)), (a, b), "DEFAULT")
 
 
+@row("fmod.Scalar")
+def _rest(c: Converter, x: Any, b: Any) -> Any:
+    if c.is_float(x, b) or not b:
+        raise Unknown("a rest of floating point numbers")
+    size = abs(int(b))
+
+    def formula(f: F, x: Any) -> Any:
+        rest = f("mod", x, size)
+        return f("select", f("and", f("lt", x, 0), f("ne", rest, 0)), f("sub", rest, size), rest)
+
+    return c.elementwise(formula, (x,), "DEFAULT")
+
+
 @row("floor_divide.default")
 def _floor_divided(c: Converter, a: Any, b: Any) -> Any:
     return c.elementwise(_plain("floordiv"), (a, b), "DEFAULT")
@@ -238,6 +251,13 @@ def _classified(c: Converter, x: Any) -> Any:
 @row("clone.default", "alias.default", "detach.default", "lift_fresh_copy.default", "contiguous.default")
 def _copied(c: Converter, x: Any, memory_format: Any = None) -> Any:
     return c.copied(x)
+
+
+@row("copy.default")
+def _overwritten(c: Converter, x: Any, source: Any, non_blocking: bool = False) -> Any:
+    wanted = c.w_dtype(x)
+    found = c.truth(source) if wanted.kind == "bool" else c.w.cast(source, wanted)
+    return c.copied(c.w.broadcast_to(found, c.dims(x)))
 
 
 @row("_to_copy.default")

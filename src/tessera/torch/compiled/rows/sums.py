@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any, cast
 
 from tessera.ir.graph.points import CastOp, MapOp
@@ -28,7 +29,31 @@ def _wide(c: Converter, x: Any) -> Any:
 
 @row("sum.dim_IntList", "sum.default")
 def _sum(c: Converter, x: Any, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    return c.w.reduce("sum", _wide(c, x), _axes(c, x, dims), keepdim)
+    axes = _axes(c, x, dims)
+    if _are_few(c, x, axes):
+        return _sum_of_parts(c, _wide(c, x), axes, keepdim)
+    return c.w.reduce("sum", _wide(c, x), axes, keepdim)
+
+
+FEW = 16
+"""Elements that are added up as parts of an array, side by side, where a sum goes along inner dimensions."""
+
+
+def _are_few(c: Converter, x: Any, axes: Sequence[int]) -> bool:
+    """Return whether sums are of few elements that are no neighbours, nor far apart."""
+    sizes = c.dims(x)
+    count = c.w.count(x, axes)
+    return bool(axes) and 0 not in axes and count.is_static and 1 < count.scale <= FEW and len(sizes) > 2
+
+
+def _sum_of_parts(c: Converter, x: Any, axes: list[int], keepdim: bool) -> Any:
+    sizes = list(c.dims(x))
+    thin = [ONE if axis in axes else size for axis, size in enumerate(sizes)]
+    total: Any = None
+    for place in product(*(range(sizes[axis].scale if axis in axes else 1) for axis in range(len(sizes)))):
+        part = c.w.slice(x, [Dim((), at) for at in place], [1] * len(sizes), thin)
+        total = part if total is None else c.w.apply("add", total, part)
+    return total if keepdim else c.w.without(total, axes)
 
 
 @row("mean.dim", "mean.default")

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tessera.ir.graph.points import FullOp
 from tessera.ir.graph.types import ONE, ZERO
+from tessera.numerics.dtypes import i64
+from tessera.schedule.fuse.places import root_of
 from tessera.target.dims import Dim
 from tessera.torch.compiled.convert import Converter
 from tessera.torch.compiled.registry import row
-from tessera.torch.compiled.sizes import dim_of
+from tessera.torch.compiled.sizes import Unknown, dim_of
 
 
 @row("view.default", "_unsafe_view.default", "reshape.default", "view_copy.default", "unsqueeze.default")
@@ -98,3 +101,74 @@ def _joined(c: Converter, tensors: Sequence[Any], axis: int = 0) -> Any:
     dtype = c.result_dtype()
     given = [c.w.cast(one, dtype) for one in tensors]
     return c.w.concat(given, axis % len(c.dims(given[0])))
+
+
+@row("slice_scatter.default")
+def _slice_scattered(
+    c: Converter, x: Any, part: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Any:
+    dims = c.dims(x)
+    axis %= len(dims)
+    at = _start(0 if start is None else start, dims[axis])
+    starts = [at if other == axis else ZERO for other in range(len(dims))]
+    placed = c.w.place(part, dims, starts, [step if other == axis else 1 for other in range(len(dims))])
+    owner: Any = root_of(x).owner
+    if isinstance(owner, FullOp) and owner.number == 0:
+        return placed
+    place = c.w.apply("sub", c.w.iota(dims, axis, i64), c.w.size(at, i64))
+    inside = c.w.apply(
+        "and", c.w.apply("ge", place, 0), c.w.apply("lt", place, c.w.size(c.dims(part)[axis] * step, i64))
+    )
+    if step != 1:
+        inside = c.w.apply("and", inside, c.w.apply("eq", c.w.apply("mod", place, step), 0))
+    return c.w.apply("select", inside, placed, x, dtype=c.w_dtype(x))
+
+
+@row("constant_pad_nd.default")
+def _padded(c: Converter, x: Any, pads: Sequence[Any], value: Any = 0) -> Any:
+    rank, whole = len(c.dims(x)), c.result_dims()
+    before = [ZERO] * (rank - len(pads) // 2) + [dim_of(pad) for pad in reversed(pads[::2])]
+    after = [ZERO] * (rank - len(pads) // 2) + [dim_of(pad) for pad in reversed(pads[1::2])]
+    if any(not pad.is_static for pad in (*before, *after)):
+        raise Unknown("padding that is known when the graph runs")
+    cut = [[max(-pad.scale, 0) for pad in pads] for pads in (before, after)]
+    if any(map(any, cut)):
+        left = [dim - first - last for dim, first, last in zip(c.dims(x), *cut, strict=True)]
+        x = c.w.slice(x, [Dim((), first) for first in cut[0]], [1] * rank, left)
+    starts = [Dim((), max(pad.scale, 0)) for pad in before]
+    return padded(c, x, starts, whole, value)
+
+
+def padded(c: Converter, x: Any, starts: Sequence[Dim], whole: Sequence[Dim], value: float) -> Any:
+    """Return an array among copies of a number.
+
+    Args:
+        c: the converter.
+        x: the array.
+        starts: where it starts along each dimension.
+        whole: the result's shape.
+        value: the number.
+    """
+    if list(whole) == list(c.dims(x)):
+        return c.copied(x)
+    placed = c.w.place(x, whole, starts, [1] * len(starts))
+    if value == 0:
+        return placed
+    inside = None
+    for axis, (start, size) in enumerate(zip(starts, c.dims(x), strict=True)):
+        if size != whole[axis]:
+            place = c.w.iota(whole, axis, i64)
+            end = c.w.size(start + size, i64)
+            here = c.w.apply("and", c.w.apply("ge", place, c.w.size(start, i64)), c.w.apply("lt", place, end))
+            inside = here if inside is None else c.w.apply("and", inside, here)
+    number = c.w.full(value, c.w_dtype(x))
+    return placed if inside is None else c.w.apply("select", inside, placed, number, dtype=c.w_dtype(x))
+
+
+@row("flip.default")
+def _turned(c: Converter, x: Any, axes: Sequence[int]) -> Any:
+    dims = c.dims(x)
+    turned = {axis % len(dims) for axis in axes}
+    last = {axis: c.w.size(dims[axis] - 1, i64) for axis in turned}
+    places = {axis: c.w.apply("sub", last[axis], c.w.iota(dims, axis, i64)) for axis in turned}
+    return c.w.take(x, [places.get(axis, axis) for axis in range(len(dims))], dims)

@@ -1,0 +1,182 @@
+"""Concatenations: groups write their parts in place, so each part is an array of its own that nothing else reads.
+
+%a = tessera_graph.place %x at ["0"] … -> <["2*N"]>
+%b = tessera_graph.place %y at ["N"] … -> <["2*N"]>      →     %s = tessera_graph.concat %x, %y along 0
+%s = tessera_graph.map "add"(%a, %b)
+
+%c = tessera_graph.concat %x, %y along 0                       %u = tessera_graph.map "exp"(%x)
+%z = tessera_graph.map "exp"(%c)                         →     %v = tessera_graph.map "exp"(%y)
+                                                               %z = tessera_graph.concat %u, %v along 0
+"""
+
+from __future__ import annotations
+
+from xdsl.ir import Operation, SSAValue
+
+from tessera.ir.graph.points import CastOp, MapOp
+from tessera.ir.graph.structure import CallOp, GraphOp
+from tessera.ir.graph.sums import ContractOp
+from tessera.ir.graph.takes import TakeOp
+from tessera.ir.graph.types import ONE, ZERO, array_type, dims_of, ordered
+from tessera.ir.graph.views import BroadcastOp, ConcatOp, PlaceOp, ReshapeOp, SliceOp, TransposeOp
+from tessera.schedule.fuse.places import LOOSE, PLACED, root_of
+from tessera.schedule.fuse.selection import Along, Selection, Selector
+from tessera.target.dims import Dim
+
+MOST_PARTS = 8
+"""Parts of a concatenation that is made of a sum, or that maps are computed in."""
+MOST_AGAIN = 16
+"""Ops that are computed in parts with them."""
+
+
+def join(graph: GraphOp) -> None:
+    """Make concatenations of sums of placed arrays, and compute what follows concatenations in their parts."""
+    for op in list(graph.body.block.ops):
+        if isinstance(op, MapOp) and op.fn.data == "add" and op.result.first_use is not None:
+            _join_sum(op)
+    for op in list(graph.body.block.ops):
+        if isinstance(op, MapOp | CastOp):
+            _push(op)
+
+
+def own_parts(graph: GraphOp) -> None:
+    """Copy parts that something else reads, or that no group computes, where a group computes another part."""
+    for op in [op for op in graph.body.block.ops if isinstance(op, ConcatOp)]:
+        if not any(_is_computed(source) for source in op.sources):
+            continue
+        for place, source in enumerate(op.sources):
+            if not (isinstance(source.owner, PLACED) and _is_computed(source) and source.has_one_use()):
+                copy = CastOp(source, array_type(source).dtype)
+                op.operands[place] = Selector(op, ()).add(copy)
+
+
+def _is_computed(value: SSAValue) -> bool:
+    """Return whether a group computes a value, or what it is a view of."""
+    owner = value.owner
+    if isinstance(owner, ReshapeOp | TransposeOp):
+        return _is_computed(owner.source)
+    return isinstance(owner, MapOp | CastOp | TakeOp)
+
+
+def _join_sum(op: MapOp) -> None:
+    """Let a sum of arrays that are placed side by side be their concatenation."""
+    parts: list[PlaceOp] = []
+    if isinstance(op.result.get_user_of_unique_use(), MapOp) and _is_sum(op.result.get_user_of_unique_use()):
+        return  # a part of a larger sum
+    if not all(_collect(arg, parts) for arg in op.args):
+        return
+    axis = _axis_of(parts)
+    if axis is None:
+        return
+    at, order = ZERO, list[SSAValue]()
+    while len(order) < len(parts):
+        found = [part for part in parts if ordered(part.first[axis]) == ordered(at) and part.source not in order]
+        if len(found) != 1:
+            return
+        order.append(found[0].source)
+        at = at + dims_of(found[0].source)[axis]
+    if ordered(at) != dims_of(op.result)[axis]:
+        return
+    joined = Selector(op, ()).add(ConcatOp(order, axis))
+    op.result.replace_all_uses_with(joined)
+
+
+def _is_sum(op: Operation | None) -> bool:
+    return isinstance(op, MapOp) and op.fn.data == "add"
+
+
+def _collect(value: SSAValue, parts: list[PlaceOp]) -> bool:
+    """Add the placed arrays that a value is the sum of; return whether it is one."""
+    owner = value.owner
+    if isinstance(owner, PlaceOp):
+        parts.append(owner)
+        return True
+    return (
+        len(parts) < MOST_PARTS
+        and isinstance(owner, MapOp)
+        and _is_sum(owner)
+        and all(_collect(arg, parts) for arg in owner.args)
+    )
+
+
+def _axis_of(parts: list[PlaceOp]) -> int | None:
+    """Return the only dimension along which arrays are smaller than what they are placed in, None for several."""
+    found = set[int]()
+    for part in parts:
+        dims = zip(dims_of(part.source), dims_of(part.result), part.first, part.apart, strict=True)
+        for axis, (own, whole, first, step) in enumerate(dims):
+            if step != 1:
+                return None
+            if own != whole or first != ZERO:
+                found.add(axis)
+    return found.pop() if len(found) == 1 else None
+
+
+def _push(op: MapOp | CastOp) -> None:
+    """Compute what is computed of a concatenation in its parts."""
+    joins = [arg.owner for arg in op.operands if isinstance(arg.owner, ConcatOp)]
+    if not joins or any({use.operation for use in one.result.uses} != {op} for one in joins):
+        return
+    first, axis = joins[0], joins[0].axis.data
+    sizes = [dims_of(source)[axis] for source in first.sources]
+    again = set[Operation]()
+    if len(sizes) > MOST_PARTS or not all(_splits(arg, axis, sizes, again) for arg in op.operands):
+        return
+    selector = Selector(op, again)
+    parts: list[SSAValue] = []
+    at = ZERO
+    for number, size in enumerate(sizes):
+        args = [_part(selector, arg, axis, number, at, size) for arg in op.operands]
+        is_map = isinstance(op, MapOp)
+        parts.append(selector.add(MapOp(op.fn.data, args) if is_map else CastOp(args[0], array_type(op.result).dtype)))
+        at = at + size
+    op.result.replace_all_uses_with(selector.add(ConcatOp(parts, axis)))
+
+
+def _splits(value: SSAValue, axis: int, sizes: list[Dim], again: set[Operation]) -> bool:
+    """Return whether parts of a value are parts of concatenations alike, or can be computed of memory.
+
+    Args:
+        value: the value.
+        axis: the dimension along which it is parted.
+        sizes: those of the parts.
+        again: gets the maps that are computed of parts.
+    """
+    op = value.owner
+    if isinstance(op, ConcatOp):
+        return op.axis.data == axis and [dims_of(source)[axis] for source in op.sources] == sizes
+    return _is_read(value, axis, again)
+
+
+def _is_read(value: SSAValue, axis: int, again: set[Operation]) -> bool:
+    op = value.owner
+    match op:
+        case BroadcastOp():
+            of = op.places.index(axis) if axis in op.places else None
+            return of is None or dims_of(op.source)[of] == ONE or _is_read(op.source, of, again)
+        case TransposeOp():
+            return _is_read(op.source, op.permutation[axis], again)
+        case ReshapeOp():
+            of = None if op.places is None else op.places[axis]
+            return of is not None and _is_read(op.source, of, again)
+        case SliceOp():
+            return not _is_computed(root_of(op.source))
+        case MapOp() | CastOp():
+            if op in again:
+                return True
+            again.add(op)
+            return len(again) <= MOST_AGAIN and all(_is_read(arg, axis, again) for arg in op.operands)
+        case Operation():
+            return isinstance(op, (*LOOSE, CallOp, ContractOp))
+        case _:
+            return True
+
+
+def _part(selector: Selector, value: SSAValue, axis: int, number: int, at: Dim, size: Dim) -> SSAValue:
+    """Return one part of a value."""
+    if isinstance(value.owner, ConcatOp):
+        return value.owner.sources[number]
+    dims = list(dims_of(value))
+    dims[axis] = size
+    along = tuple(Along(each, at if each == axis else ZERO) for each in range(len(dims)))
+    return selector.selected(value, Selection(along, tuple(dims)))

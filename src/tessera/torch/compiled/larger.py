@@ -1,0 +1,84 @@
+"""Images enlarged by whole numbers: PyTorch takes them apart into scattered sums, here blocks are added up."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from math import prod
+from typing import Any, cast
+
+import numpy as np
+
+torch: Any = import_module("torch")
+_functional: Any = torch.nn.functional
+_Function: Any = torch.autograd.Function
+
+MOST = 16
+"""Pixels of the largest block."""
+
+
+def rewrite(traced: Any) -> None:
+    """Let a graph call `enlarged` where it calls PyTorch's `interpolate`."""
+    for node in traced.graph.nodes:
+        if node.target is _functional.interpolate:
+            node.target = enlarged
+    traced.recompile()
+
+
+def enlarged(x: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest", *rest: Any, **how: Any) -> Any:
+    """Return what `torch.nn.functional.interpolate` gives."""
+    times = _times(x, size, scale_factor) if mode == "nearest" and x.is_contiguous() else None
+    if times is None:
+        return _functional.interpolate(x, size, scale_factor, mode, *rest, **how)
+    return _Enlarged.apply(x, times)
+
+
+def _times(x: Any, size: Any, scale: Any) -> tuple[int, ...] | None:
+    """Return how many times larger an image becomes along each dimension; None for other than small whole numbers."""
+    own = tuple(x.shape[2:])
+    if size is None:
+        found = _several(scale, len(own))
+    else:
+        sizes = _several(size, len(own))
+        if not all(isinstance(one, int) for one in (*own, *sizes)):
+            return None
+        found = tuple(one / other for one, other in zip(sizes, own, strict=True))
+    if not all(isinstance(one, int | float) and one >= 1 and one == int(one) for one in found):
+        return None
+    times = tuple(map(int, found))
+    exact = all(_is_exact(one, many) for one, many in zip(own, times, strict=True))
+    return times if exact and 1 < prod(times) <= MOST else None
+
+
+def _several(value: Any, count: int) -> tuple[Any, ...]:
+    return tuple(cast("tuple[Any, ...]", value)) if isinstance(value, tuple | list) else (value,) * count
+
+
+def _is_exact(size: Any, times: int) -> bool:
+    """Return whether PyTorch, which computes places in f32, takes blocks of equal pixels."""
+    if times & (times - 1) == 0:
+        return True
+    places = np.arange(size * times) if isinstance(size, int) else None
+    if places is None:
+        return False
+    found = (places.astype(np.float32) * np.float32(1 / times)).astype(np.int64)
+    return bool((np.minimum(found, size - 1) == places // times).all())
+
+
+class _Enlarged(_Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any, times: tuple[int, ...]) -> Any:
+        """Return each pixel as a block."""
+        ctx.times = times
+        index: list[Any] = [None, None]
+        for axis, count in enumerate(times, 2):
+            places = torch.arange(x.shape[axis] * count, device=x.device) // count
+            index.append(places.reshape(-1, *[1] * (x.ndim - 1 - axis)))
+        return torch.ops.aten.index.Tensor(x, index)
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> tuple[Any, None]:
+        """Return the sum of each block."""
+        shape = list(g.shape[:2])
+        for size, count in zip(g.shape[2:], ctx.times, strict=True):
+            shape += [size // count, count]
+        return g.reshape(shape).sum(tuple(range(3, len(shape), 2))), None

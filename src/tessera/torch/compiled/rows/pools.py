@@ -1,0 +1,271 @@
+"""Pools: windows are parts of the padded image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from math import prod
+from typing import Any
+
+from tessera.data import dataclass
+from tessera.ir.graph.types import ZERO, ordered
+from tessera.numerics.dtypes import computed_in, i32, i64
+from tessera.target.dims import Dim
+from tessera.torch.compiled.convert import Converter
+from tessera.torch.compiled.registry import row
+from tessera.torch.compiled.rows.views import padded
+from tessera.torch.compiled.sizes import Unknown
+
+MOST = 16
+"""Elements of the largest window: each is read for itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Windows along the last dimensions of images.
+
+    Args:
+        own: the images' sizes.
+        dims: the result's sizes.
+        kernel: elements of a window along each of the last dimensions.
+        stride: how far windows are apart.
+        padding: elements before the first, and behind the last.
+        dilation: how far the elements of a window are apart.
+    """
+
+    own: tuple[Dim, ...]
+    dims: tuple[Dim, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    @property
+    def first(self) -> int:
+        """The first dimension that windows go along."""
+        return len(self.own) - len(self.kernel)
+
+    @property
+    def reach(self) -> list[Dim]:
+        """The size of the padded image that windows read, along each dimension."""
+        parts = zip(self.dims[self.first :], self.kernel, self.stride, self.dilation, strict=True)
+        return [(dim - 1) * step + ((size - 1) * apart + 1) for dim, size, step, apart in parts]
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether windows read nothing but the image."""
+        sizes = zip(self.own[self.first :], self.reach, strict=True)
+        left = [size - reach for size, reach in sizes]
+        inside = [rest.is_static and rest.scale >= 0 for rest in left]
+        fits = zip(self.own[self.first :], self.dims[self.first :], self.kernel, self.stride, strict=True)
+        return not any(self.padding) and all(one or _fit(*each) for one, each in zip(inside, fits, strict=True))
+
+
+def _fit(size: Dim, dim: Dim, kernel: int, step: int) -> bool:
+    """Return whether there are as many windows as an image of any size has room for."""
+    return ordered(dim) in (ordered((size - kernel) // step + 1), *((ordered(size // step),) if kernel == step else ()))
+
+
+def _windows(c: Converter, x: Any, *given: Any, rank: int) -> Windows:
+    """Return the windows of an op.
+
+    Args:
+        c: the converter.
+        x: images.
+        given: kernel, stride, padding and dilation.
+        rank: along how many dimensions windows go.
+    """
+    _check_order(c)
+    kernel, stride, padding, dilation = (_each(value, rank) for value in given)
+    fakes = c.node.meta["val"]
+    dims = c.results_dims()[0] if isinstance(fakes, tuple | list) else c.result_dims()
+    if prod(kernel) > MOST or not c.is_float(x):
+        raise Unknown("large windows, or windows of integers")
+    found = Windows(c.dims(x), dims, kernel, stride or kernel, padding, dilation)
+    if not found.is_inside and not all(dim.is_static for dim in (*found.own[found.first :], *found.reach)):
+        raise Unknown("padded windows of any size")
+    return found
+
+
+def _each(value: Any, rank: int) -> tuple[int, ...]:
+    given = [value] if isinstance(value, int) else list(value)
+    if not all(isinstance(one, int) for one in given):
+        raise Unknown("windows that are known when the graph runs")
+    return tuple(given * rank if len(given) == 1 else given)
+
+
+def _check_order(c: Converter) -> None:
+    """Leave images to ATen whose channels lie last: its kernels keep that order."""
+    if not c.node.all_input_nodes[0].meta["val"].is_contiguous():
+        raise Unknown("images that lie in another order")
+
+
+def _parts(c: Converter, x: Any, w: Windows, fill: float) -> list[tuple[tuple[int, ...], Any]]:
+    """Return for each place in a window the elements that windows have there."""
+    if not w.is_inside:
+        front = [ZERO] * w.first + [Dim((), pad) for pad in w.padding]
+        sizes = zip(w.own[w.first :], w.padding, w.reach, strict=True)
+        whole = [*w.own[: w.first], *(Dim((), max(own.scale + pad, reach.scale)) for own, pad, reach in sizes)]
+        x = padded(c, x, front, whole, fill)
+    steps = [1] * w.first + list(w.stride)
+    found: list[tuple[tuple[int, ...], Any]] = []
+    for place in product(*map(range, w.kernel)):
+        starts = [Dim((), at * apart) for at, apart in zip(place, w.dilation, strict=True)]
+        found.append((place, c.w.slice(x, [ZERO] * w.first + starts, steps, w.dims)))
+    return found
+
+
+@row("max_pool2d_with_indices.default", "max_pool3d_with_indices.default")
+def _largest(
+    c: Converter, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
+) -> Any:
+    rank = 2 if "2d" in str(c.node.target) else 3
+    w = _windows(c, x, kernel, stride, padding, dilation, rank=rank)
+    if any(w.padding) and set(w.dilation) != {1}:
+        raise Unknown("padded windows with gaps")
+    first = c.w.full(float("-inf"), c.w_dtype(x))
+    best, number = c.w.broadcast_to(first, w.dims), _number(c, w, None)
+    for place, value in _parts(c, x, w, float("-inf")):
+        better = c.w.apply("or", c.w.apply("gt", value, best), c.w.apply("isnan", value))
+        number = c.w.apply("select", better, _number(c, w, place), number)
+        best = c.w.apply("maximum", best, value)
+    return [best, number]
+
+
+def _number(c: Converter, w: Windows, place: tuple[int, ...] | None) -> Any:
+    """Return which element of the image a place in windows is; by default the first one that is in the image."""
+    total: Any = None
+    for axis in range(len(w.kernel)):
+        at = c.w.apply("mul", c.w.iota(w.dims, w.first + axis, i64), w.stride[axis])
+        at = c.w.apply("add", at, (place[axis] * w.dilation[axis] if place else 0) - w.padding[axis])
+        at = at if place else c.w.apply("maximum", at, 0)
+        size = c.w.size(w.own[w.first + axis], i64)
+        total = at if total is None else c.w.apply("add", c.w.apply("mul", total, size), at)
+    return total
+
+
+@row("avg_pool2d.default", "avg_pool3d.default")
+def _average(
+    c: Converter,
+    x: Any,
+    kernel: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    ceil: bool = False,
+    with_padding: bool = True,
+    divisor: Any = None,
+) -> Any:
+    rank = 2 if "2d" in str(c.node.target) else 3
+    w = _windows(c, x, kernel, stride, padding, 1, rank=rank)
+    return _mean_of(c, x, w, with_padding, divisor)
+
+
+def _mean_of(c: Converter, x: Any, w: Windows, with_padding: bool = True, divisor: Any = None) -> Any:
+    total: Any = None
+    wide = c.w.cast(x, computed_in(c.w_dtype(x)))
+    for _, part in _parts(c, wide, w, 0):
+        total = part if total is None else c.w.apply("add", total, part)
+    if divisor is not None or w.is_inside:
+        return c.w.apply("div", total, float(prod(w.kernel) if divisor is None else divisor))
+    return c.w.apply("div", total, c.w.cast(_counts(c, w, with_padding), c.w_dtype(total)))
+
+
+def _counts(c: Converter, w: Windows, with_padding: bool) -> Any:
+    """Return how many elements each window has, in the image or with its padding."""
+    total: Any = None
+    for axis in range(len(w.kernel)):
+        pad, size = w.padding[axis], w.own[w.first + axis].scale
+        start = c.w.apply("mul", c.w.iota(w.dims, w.first + axis, i64), w.stride[axis])
+        start = c.w.apply("add", start, -pad)
+        end = c.w.apply("minimum", c.w.apply("add", start, w.kernel[axis]), size + pad)
+        if not with_padding:
+            start, end = c.w.apply("maximum", start, 0), c.w.apply("minimum", end, size)
+        count = c.w.apply("sub", end, start)
+        total = count if total is None else c.w.apply("mul", total, count)
+    return total
+
+
+@row("_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default")
+def _adaptive(c: Converter, x: Any, _sizes: Any) -> Any:
+    kernel = _ratios(c.dims(x), c.result_dims(), 2 if "2d" in str(c.node.target) else 3)
+    w = _windows(c, x, kernel, (), 0, 1, rank=len(kernel))
+    return _mean_of(c, x, w)
+
+
+def _ratios(long: Sequence[Dim], short: Sequence[Dim], rank: int) -> tuple[int, ...]:
+    """Return how many times sizes are others, along the last dimensions.
+
+    Raises:
+        Unknown: where that is no whole number that is known.
+    """
+    sizes = list(zip(long[-rank:], short[-rank:], strict=True))
+    if not all(one.is_static and other.is_static and one.scale % other.scale == 0 for one, other in sizes):
+        raise Unknown("sizes that are no multiples of others")
+    return tuple(one.scale // other.scale for one, other in sizes)
+
+
+@row("avg_pool2d_backward.default", "avg_pool3d_backward.default")
+def _average_back(
+    c: Converter,
+    g: Any,
+    x: Any,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    ceil: bool,
+    with_padding: bool,
+    divisor: Any,
+) -> Any:
+    w = _apart(c, g, x, kernel, stride, padding, 1)
+    return _spread(c, g, w.own, w.kernel, 1.0 / (prod(w.kernel) if divisor is None else divisor))
+
+
+def _apart(c: Converter, g: Any, x: Any, *given: Any) -> Windows:
+    """Return windows that share no element, of an op that goes backwards.
+
+    Raises:
+        Unknown: windows overlap, or are padded.
+    """
+    _check_order(c)
+    rank = 3 if "3d" in str(c.node.target) else 2
+    kernel, stride, padding, dilation = (_each(value, rank) for value in given)
+    w = Windows(c.dims(x), c.dims(g), kernel, stride or kernel, padding, dilation)
+    if w.kernel != w.stride or set(w.dilation) != {1} or not w.is_inside:
+        raise Unknown("windows that share elements")
+    return w
+
+
+@row("_adaptive_avg_pool2d_backward.default", "_adaptive_avg_pool3d_backward.default")
+def _adaptive_back(c: Converter, g: Any, x: Any) -> Any:
+    _check_order(c)
+    kernel = _ratios(c.dims(x), c.dims(g), 2 if "2d" in str(c.node.target) else 3)
+    return _spread(c, g, c.dims(x), kernel, 1.0 / prod(kernel))
+
+
+def _spread(c: Converter, g: Any, dims: Sequence[Dim], kernel: Sequence[int], scale: float) -> Any:
+    """Return a number for each window, scaled, at each of its elements."""
+    wide = c.w.apply("mul", c.w.cast(g, computed_in(c.w_dtype(g))), scale)
+    return c.w.take(wide, _places(c, dims, kernel), dims)
+
+
+def _places(c: Converter, dims: Sequence[Dim], kernel: Sequence[int]) -> list[Any]:
+    """Return for each dimension of windows in which of them elements are."""
+    first = len(dims) - len(kernel)
+    small = all(dim.is_static and dim.scale < 1 << 30 for dim in dims[first:])
+    found: list[Any] = list(range(len(dims)))
+    for axis, size in enumerate(kernel, first):
+        if size != 1:
+            found[axis] = c.w.apply("floordiv", c.w.iota(dims, axis, i32 if small else i64), size)
+    return found
+
+
+@row("max_pool2d_with_indices_backward.default", "max_pool3d_with_indices_backward.default")
+def _largest_back(
+    c: Converter, g: Any, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, numbers: Any
+) -> Any:
+    w = _apart(c, g, x, kernel, stride, padding, dilation)
+    places = _places(c, w.own, w.kernel)
+    one = replace(w, dims=w.own, stride=(1,) * len(w.kernel))
+    here = c.w.apply("eq", c.w.take(numbers, places, w.own), _number(c, one, (0,) * len(w.kernel)))
+    return c.w.apply("select", here, c.w.take(g, places, w.own), 0.0, dtype=c.w_dtype(g))

@@ -1,0 +1,250 @@
+"""Ops that move elements in `torch.compile(backend="tessera")`: eager PyTorch says what they give, both ways."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+
+from tessera.torch.compiled import backend as compiled  # noqa: E402 - only where PyTorch is
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch._dynamo.reset()
+    compiled.reports.clear()
+    torch.manual_seed(0)
+
+
+def both_ways(function: Callable[..., Any], *given: Any, **options: Any) -> None:
+    """Compare results and gradients with eager PyTorch's in float64."""
+    floats = [one.requires_grad_() for one in given if one.is_floating_point()]
+    results = []
+    for run in (function, torch.compile(function, backend=compiled.backend, **options)):
+        found = run(*given)
+        found = found if isinstance(found, tuple) else (found,)
+        torch.manual_seed(1)
+        smooth = [one for one in found if one.requires_grad]
+        weights = [torch.randn_like(one) for one in smooth]
+        results.append((found, torch.autograd.grad(smooth, floats, weights, allow_unused=True) if smooth else ()))
+    for wanted, got in zip(*results, strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-10)
+
+
+def kernels() -> list[int]:
+    """Return how many kernels the graphs have; none may have an ATen op."""
+    assert not any(report.left or report.reason for report in compiled.reports), compiled.reports
+    return [report.kernels for report in compiled.reports]
+
+
+def normal(*shape: int, dtype: Any = torch.float64) -> Any:
+    return torch.randn(shape, dtype=dtype)
+
+
+def test_takes():
+    def function(x, i, j, k):
+        rows = x[:, i], x[i], x[i, :, j], x[:, i, j], x[..., j], torch.index_select(x, 1, i[0].abs()), x.relu()[:, i]
+        along = x.gather(1, i[:, :, None].abs()), torch.take_along_dim(x, k, 1), x.roll(3, 1), x.roll((1, -2), (0, 2))
+        return *rows, *along, F.pad(x, (1, 2), mode="reflect")
+
+    with torch.no_grad():
+        i, j = torch.randint(-6, 6, (4, 3)), torch.randint(-5, 5, (4, 3), dtype=torch.int32)
+        k = torch.randint(-7, 7, (6, 3, 1))
+        both_ways(function, normal(6, 7, 5), i, j, k)
+        both_ways(function, normal(5, 14, 6).transpose(0, 2)[:, ::2], i, j, k)
+    assert kernels()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool])
+def test_takes_of_any_dtype(dtype):
+    table, words = (torch.randn(9, 6) * 9).to(dtype), torch.randint(0, 9, (2, 5))
+    function = torch.compile(
+        lambda table, words: (F.embedding(words, table), table[words, 1]), backend=compiled.backend
+    )
+    got = function(table, words)
+    assert torch.equal(got[0], table[words])
+    assert torch.equal(got[1], table[words, 1])
+    assert kernels()
+
+
+def test_losses_are_kernels_of_rows():
+    t = torch.randint(0, 33, (12,))
+    both_ways(lambda x, t: F.cross_entropy(x, t, reduction="none"), normal(12, 33), t)
+    assert kernels() == [1, 1]
+    t[3] = -100
+    weight = normal(33)
+    both_ways(lambda x, t: F.cross_entropy(x, t, weight=weight, label_smoothing=0.1), normal(12, 33), t)
+    both_ways(lambda x, t: F.nll_loss(x.log_softmax(1), t), normal(12, 33, 4), torch.randint(0, 33, (12, 4)))
+    both_ways(lambda x, t: F.cross_entropy(x, t), normal(12, 33), t, dynamic=True)
+
+
+def test_sums_of_rows_of_two_tensors_are_one_kernel():
+    with torch.no_grad():
+        both_ways(lambda x, y: F.cosine_similarity(x, y, 1), normal(6, 40), normal(6, 40))
+    assert kernels() == [1]
+
+
+def test_one_place_of_each_row_is_no_scatter():
+    def function(x, y, i):
+        value = torch.scatter(x, 1, i, 3.5), torch.scatter(x, -1, i, y), torch.scatter_add(x, 1, i, y)
+        return *value, torch.scatter(torch.zeros_like(x), 1, i, 1.0)
+
+    both_ways(function, normal(5, 9), normal(5, 1), torch.randint(0, 9, (5, 1)))
+
+
+def test_takes_of_any_size():
+    function = torch.compile(lambda x, i: x[i].relu() + x.tanh()[i], backend=compiled.backend, dynamic=True)
+    for rows, taken in ((6, 4), (9, 30), (50, 7)):
+        x, i = normal(rows, 5), torch.randint(-rows, rows, (taken,))
+        torch.testing.assert_close(function(x, i), x[i].relu() + x.tanh()[i])
+    assert len(kernels()) == 1
+
+
+def gate(x):
+    half = x.shape[-1] // 2
+    return F.silu(x[..., :half]) * x[..., half:]
+
+
+def rotary(x, cos, sin):
+    left, right = x.chunk(2, -1)
+    return torch.cat((left * cos - right * sin, right * cos + left * sin), -1)
+
+
+def projections(x):
+    q, k, v = x.split((6, 4, 4), -1)
+    return (q.tanh().sum(-1, keepdim=True) * k + v).relu(), q * 2
+
+
+def joined(x, y):
+    both = torch.cat([x, y * 2], 1)
+    return (
+        both.relu() + 1,
+        torch.stack([x, x * y, y], 1).tanh(),
+        torch.cat([x.t() * 2, y.t()], 0),
+        torch.cat([both, both + 1])[1:],
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes", "counts"),
+    [
+        (gate, [(6, 10)], [1, 1]),
+        (gate, [(3, 5, 14)], [1, 1]),
+        (rotary, [(2, 3, 5, 8), (5, 4)], [1, 1]),
+        (lambda x: F.glu(x.relu(), -1), [(7, 6)], [1, 1]),
+    ],
+)
+def test_parts_are_read_and_written_where_they_lie(function, shapes, counts):
+    given = [normal(*shape) for shape in shapes]
+    if function is rotary:
+        with torch.no_grad():
+            angles = given.pop()
+        both_ways(lambda x: rotary(x, angles.cos(), angles.sin()), *given)
+    else:
+        both_ways(function, *given)
+    assert kernels() == counts
+
+
+def test_concatenations():
+    both_ways(joined, normal(5, 5), normal(5, 5))
+    both_ways(projections, normal(4, 14))
+    both_ways(lambda x, y: torch.cat([x, y.exp(), x[:2]]) * 2, normal(3, 5), normal(4, 5))
+    both_ways(lambda x: torch.cat([x.exp(), x.exp(), x.tanh().t()], 1), normal(4, 4))
+    assert kernels()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_parts_that_start_anywhere(dtype):
+    x = torch.randn(5, 37).to(dtype)
+    for at in (1, 8, 13):
+        torch._dynamo.reset()
+        function = torch.compile(
+            lambda x, at=at: torch.cat([x[:, at:] * 2, x[:, :at].abs(), x * 0.5], 1), backend=compiled.backend
+        )
+        assert torch.equal(function(x), torch.cat([x[:, at:] * 2, x[:, :at].abs(), x * 0.5], 1))
+
+
+def test_parts_of_any_size():
+    joins = torch.compile(lambda x, y: torch.cat([x * 2, y.exp()], 1).relu(), backend=compiled.backend, dynamic=True)
+    gates = torch.compile(gate, backend=compiled.backend, dynamic=True)
+    for rows, size in ((5, 6), (9, 40), (70, 8)):
+        x, y = normal(rows, size).requires_grad_(), normal(rows, 2 * size + 1)
+        torch.testing.assert_close(joins(x, y), torch.cat([x * 2, y.exp()], 1).relu())
+        both = [torch.autograd.grad(run(x).square().sum(), x)[0] for run in (gate, gates)]
+        torch.testing.assert_close(both[1], both[0])
+
+
+def scattered(x, y):
+    part = y[:, :2]
+    steps = torch.slice_scatter(x, y, 1, 1, 9, 2), torch.slice_scatter(x.exp(), y.tanh(), 1, 1, 8, 2), x.flip(0, -1)
+    zeros = torch.slice_scatter(torch.zeros_like(x), part.exp(), 1, -2), torch.select_scatter(x, y[:, 0], 1, 2)
+    shifted = (
+        F.pad(x, (1, 2, -1, 3)),
+        F.pad(x.exp(), (2, 0), value=-1.5),
+        F.pad(y, (0, 0, 1, 1)).relu(),
+        x.tanh().flip(1),
+    )
+    return *steps, *zeros, *shifted, F.pad(x[1:, ::2], (-1, 4))[:, 1:]
+
+
+def test_placed_and_turned():
+    both_ways(scattered, normal(5, 9), normal(5, 4))
+    both_ways(lambda x, y: F.pad(x, (1, 1)) + F.pad(x.exp(), (2, 0)).flip(1), normal(5, 9), normal(1), dynamic=True)
+    assert kernels()
+
+
+IMAGE, ODD, VOLUME = (2, 3, 8, 6), (2, 3, 7, 9), (2, 4, 4, 6)
+POOLS = {
+    "max": (lambda x: F.max_pool2d(x, 2), ODD, [1, 1]),
+    "max, both": (lambda x: F.max_pool2d(x.tanh(), 3, 2, 1, return_indices=True)[0], IMAGE, None),
+    "max, to the end": (lambda x: F.max_pool2d(x, (3, 2), ceil_mode=True), ODD, None),
+    "max of volumes": (lambda x: F.max_pool3d(x, 2), VOLUME, [1, 1]),
+    "max of rows": (lambda x: F.max_pool1d(x[0], 3, 1, 1), IMAGE, None),
+    "average": (lambda x: F.avg_pool2d(x, 2), ODD, [1, 1]),
+    "average, padded": (lambda x: F.avg_pool2d(x.relu(), 3, 2, 1, True, False), ODD, None),
+    "average, ceil": (lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True), IMAGE, None),
+    "average of volumes": (lambda x: F.avg_pool3d(x, 2, divisor_override=3), VOLUME, [1, 1]),
+    "adaptive": (lambda x: F.adaptive_avg_pool2d(x, (4, 2)), IMAGE, [1, 1]),
+    "larger": (lambda x: F.interpolate(x, scale_factor=2), ODD, [1, 1]),
+    "larger, fused": (lambda x: F.interpolate(x * 2, size=(24, 6)).relu() + 1, IMAGE, None),
+    "larger rows": (lambda x: F.interpolate(x[0], scale_factor=3), IMAGE, [1, 1]),
+    "by a half": (lambda x: F.interpolate(x, scale_factor=1.5), IMAGE, None),
+    "shuffled": (lambda x: F.pixel_unshuffle(F.pixel_shuffle(x[:, :, :4], 2), 2), (2, 4, 6, 2), None),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_pools_and_larger_images(name):
+    function, shape, counts = POOLS[name]
+    both_ways(function, normal(*shape))
+    if counts is not None:
+        assert kernels() == counts
+
+
+@pytest.mark.parametrize("args", [(2,), (3, 2, 1), (2, 1, 0, 2)])
+def test_places_of_extremes(args):
+    def function(x):
+        return F.max_pool2d(x, *args, return_indices=True)
+
+    x = torch.randint(-3, 3, (2, 3, 9, 8)).float()
+    x[0, 0, 2, 2], x[0, 1], x[1, 1, 3:5, 3:5] = float("nan"), float("-inf"), float("nan")
+    (wanted, places), (got, found) = function(x), torch.compile(function, backend=compiled.backend)(x)
+    torch.testing.assert_close(got, wanted, equal_nan=True)
+    assert torch.equal(found, places)
+    assert kernels() == [1]
+
+
+def test_images_whose_channels_lie_last():
+    x = normal(2, 4, 6, 6).contiguous(memory_format=torch.channels_last)
+    both_ways(lambda x: F.interpolate(F.max_pool2d(x, 2), scale_factor=2), x)
+
+
+def test_batches_of_any_size():
+    function = torch.compile(
+        lambda x: F.avg_pool2d(F.max_pool2d(x, 2), 3, 1, 1), backend=compiled.backend, dynamic=True
+    )
+    for batch in (3, 5, 8):
+        x = normal(batch, 2, 8, 8)
+        torch.testing.assert_close(function(x), F.avg_pool2d(F.max_pool2d(x, 2), 3, 1, 1))
