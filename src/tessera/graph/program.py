@@ -121,6 +121,7 @@ class Program:
         for arg, lies in zip(block.args, contiguous, strict=True):
             self._number(arg, row_major(dims_of(arg)) if lies else None)
         self.kernels: dict[Operation, Kernel] = {}
+        self._groups: dict[str, GroupOp] = {}
         for op in block.ops:
             self._prepare(op)
         last = cast(ReturnOp, block.last_op)
@@ -150,6 +151,7 @@ class Program:
             shape = shape_of(op, [self._strides[value] for value in op.inputs], layouts, self._hints)
             name = f"{self._graph.sym_name.data}_{len(self.kernels)}"
             kernel = GroupKernel(signature_of(name, op, shape))
+            self._groups[name] = op
             inputs = tuple(self._numbers[value] for value in op.inputs)
             self.kernels[op] = Kernel(name, kernel, shape, inputs, outputs)
         elif isinstance(op, CallOp) and op.callee.data in self._loose:
@@ -283,11 +285,18 @@ class Program:
             views.append(_seen(access, kernel.shape, whole))
             apart = _BASE * (2 + access.number)
             pointers.append(apart + before[access.number] if access.is_result else starts[access.number])
-        launch = kernel.kernel.loaded(pointers, views, device)
+        launch = self._kernel_at(kernel, sizes).loaded(pointers, views, device)
         scalars = [_value_of(dim, sizes) for dim in kernel.shape.sizes]
         sources = tuple((access.is_result, access.number) for access in kernel.shape.accesses)
         stream = stream_source([like], device)
         return _Launched(kernel, launch, makers, before, scalars, stream, sources, _start_of(like))
+
+    def _kernel_at(self, kernel: Kernel, sizes: Sizes) -> GroupKernel:
+        """Return a group's kernel for some sizes, which are compiled in where no array has them."""
+        shape = kernel.shape.at(sizes)
+        if shape == kernel.shape:
+            return kernel.kernel
+        return GroupKernel(signature_of(kernel.name, self._groups[kernel.name], shape))
 
 
 class _Launched:

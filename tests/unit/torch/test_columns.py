@@ -109,3 +109,21 @@ def test_images_with_channels_last_stay_so() -> None:
     got, wanted = torch.compile(layer, backend=compiled.backend)(x), layer(x)
     assert got.stride() == wanted.stride()
     torch.testing.assert_close(got, wanted)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x + (torch.arange(x.shape[0]) * 2.0).sum(),
+        lambda x: (torch.arange(x.shape[0])[:, None] * torch.ones(3)).sum(0) + x[0, :3],
+        lambda x: x[torch.arange(x.shape[0]), torch.arange(x.shape[0])].sum(),
+        lambda x: (torch.arange(x.shape[0]) * 1.0).softmax(-1) + x,
+    ],
+)
+def test_sums_of_places_that_no_array_has(function: Callable[..., Any], dynamic: bool) -> None:
+    torch._dynamo.reset()
+    run = torch.compile(function, backend=compiled.backend, dynamic=dynamic)
+    for size in (9, 13):
+        x = torch.randn(size, size)
+        torch.testing.assert_close(run(x), function(x))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -57,10 +58,12 @@ class Axis:
     Args:
         parts: the group's axes.
         block: elements of one program; 0 for the whole axis.
+        size: its elements, where no parameter says how many there are.
     """
 
     parts: tuple[int, ...]
     block: int
+    size: Dim | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,14 @@ class Shape:
     def whole_along(self, access: Access) -> tuple[int, ...]:
         """Return those of its axes along which a parameter has all elements."""
         return tuple(axis for axis in self.along(access) if access.part not in self.axes[axis].parts)
+
+    def at(self, sizes: Mapping[str, int]) -> Shape:
+        """Return the form for sizes of symbols, which are compiled in where a program takes all of an axis unseen."""
+        fixed = [
+            axis if axis.size is None or axis.block else replace(axis, size=Dim((), axis.size.value(sizes) or 0))
+            for axis in self.axes
+        ]
+        return replace(self, axes=tuple(fixed))
 
     def _axis_of(self, part: int) -> int:
         return next(number for number, axis in enumerate(self.axes) if part in axis.parts)
@@ -135,7 +146,14 @@ def shape_of(
     inner = [_inner(access, parts) for access in accesses if sum(at != NONE for at in access.place) > 1]
     blocks = _blocks(known, [each[0] in rows for each in parts], inner, [fixed.get(each[0], 0) for each in parts])
     axes = tuple(Axis(tuple(each), block) for each, block in zip(parts, blocks, strict=True))
-    return Shape(accesses, axes, tuple(dict.fromkeys(demand.sizes)))
+    plain = Shape(accesses, axes, ())
+    seen = {axis for access in accesses for axis in plain.whole_along(access)}
+    axes = tuple(
+        axis if number in seen else replace(axis, size=product(dims[part] for part in axis.parts))
+        for number, axis in enumerate(axes)
+    )
+    asked = [axis.size for axis in axes if axis.size is not None and axis.block]
+    return Shape(accesses, axes, tuple(dict.fromkeys((*demand.sizes, *asked))))
 
 
 def _is_one(access: Access, strides: Strides | None, first: int, second: int, size: Dim) -> bool:

@@ -92,7 +92,10 @@ class Emitter:
         return op
 
     def _extent(self, axis: int) -> SSAValue:
-        """Return the size of an axis, from an argument that goes along it."""
+        """Return the size of an axis, from an argument that goes along it, or is it."""
+        size = self._shape.axes[axis].size
+        if size is not None:
+            return self._cast(self._arguments[size], index)
         access = next(one for one in self._shape.accesses if axis in self._shape.whole_along(one))
         return self._add(DimOp(self._arguments[access], self._shape.along(access).index(axis))).results[0]
 

@@ -46,19 +46,24 @@ class GroupSource(Generated):
         types = argument_types(signature, lambda dim: dim.scale if dim.is_static else fixed.get(str(dim)))
         kernel = KernelOp(self.name, infos, types, spec.profile)
         kernel.location = group.location
-        sizes = [axis.block or fixed[f"d{number}"] for number, axis in enumerate(self.shape.axes)]
+        sizes = [self._elements(number, fixed) for number in range(len(self.shape.axes))]
         Emitter(group, self.shape, kernel.body.block.args, sizes, group.location).write(kernel.body.block)
         kernel.body.block.add_op(ReturnOp())
         return BuiltKernel(ModuleOp([kernel]), fixed, ())
 
     def _fixed(self, signature: Signature, spec: Specialization) -> dict[str, int]:
-        """Return the sizes of the axes that a program takes whole."""
+        """Return the sizes of the axes that a program takes whole and that parameters have."""
         found: dict[str, int] = {}
         for param, facts in zip(signature.runtime_params, spec.args, strict=True):
             if isinstance(param, TensorParam):
                 found |= {str(dim): size for dim, size in zip(param.dims, facts.sizes, strict=True) if size is not None}
-        whole = [f"d{number}" for number, axis in enumerate(self.shape.axes) if not axis.block]
+        whole = [f"d{number}" for number, axis in enumerate(self.shape.axes) if not axis.block and axis.size is None]
         return {name: found[name] for name in whole}
+
+    def _elements(self, number: int, fixed: dict[str, int]) -> int:
+        """Return how many elements of an axis a program takes."""
+        axis = self.shape.axes[number]
+        return axis.block or (fixed[f"d{number}"] if axis.size is None else axis.size.scale)
 
 
 def signature_of(name: str, group: GroupOp, shape: Shape) -> Signature:
