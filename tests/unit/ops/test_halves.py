@@ -10,14 +10,18 @@ import pytest
 
 import tessera as ts
 from tessera import ops as op
+from tessera.ops.linalg import halves
 from tessera.ops.linalg.by_halves import LEAST_TERMS, TERMS, flags_of, stored, why_none
 from tessera.ops.linalg.halves import product_kernel, storing_kernel
 from tessera.ops.linalg.plan import Plan, by_multiply_adds, plan
 from tessera.ops.linalg.prepare import EMPTY, again_kernel, sized
 from tessera.ops.linalg.problem import Forced, Options
 from tessera.ops.linalg.scratch import TILE
+from tessera.runtime import cuda
+from tessera.runtime.device import Device
 from tessera.target.registry import target_named
 from tests.unit.ops.test_flash_attention import emulated
+from tests.unit.ops.test_packing import Recorder
 
 HOPPER = target_named("sm_90a")
 SCHEDULE = Plan(64, 64, TERMS, num_warps=4, path="wgmma", halves=True)
@@ -158,3 +162,37 @@ def test_no_kernel_of_halves_spills() -> None:
     again = again_kernel(given, by_multiply_adds(given, HOPPER), EMPTY).compile(target="sm_90a")
     found = again.reflection["kernels"]
     assert found["gemm_again"]["spill_store_bytes"] == 0
+
+
+def test_memory_is_taken_and_given_back_in_the_order_of_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    record: Any = Recorder(monkeypatch)
+    monkeypatch.setattr(halves.arrays, "over_scratch", lambda _like, at, view, *_: (at, view.shape))
+    monkeypatch.setattr(halves, "storing_kernel", lambda *_: record.kernel("halve"))
+    kernels = [record.kernel(name) for name in ("again", "alone")]
+    made = halves.Halves(problem(64, 128, 256), *kernels, Device("cuda", 0))
+    assert made.run(record.kernel("product"), "a", "b", ("out",), None) == "result"
+    left, right, flags = 64 * 256 * 4, 128 * 256 * 4, 4 + 8
+    places = [0x1000, 0x1000 + left, 0x1000 + 2 * left, 0x1000 + 2 * left + right]
+    given = list(zip(places, [(64, 256)] * 2 + [(128, 256)] * 2, strict=True))
+    end = (0x1000 + 2 * (left + right), (flags,))
+    assert record.log == [
+        ("allocate", 2 * (left + right) + 4 * flags, 7),
+        ("halve", "a", "b", *given, end, ("stream", 7)),
+        ("product", *given, "out", ("stream", 7)),
+        ("again", "a", "b", end, "out", ("stream", 7)),
+        ("free", 0x1000, 7),
+    ]
+
+
+def test_without_memory_threads_multiply(monkeypatch: pytest.MonkeyPatch) -> None:
+    record: Any = Recorder(monkeypatch)
+
+    def full(*_args: Any) -> int:
+        raise ts.errors.DeviceError("cuda:0 has no bytes left", code="out-of-memory")
+
+    monkeypatch.setattr(halves, "storing_kernel", lambda *_: record.kernel("halve"))
+    monkeypatch.setattr(cuda, "allocate", full)
+    kernels = [record.kernel(name) for name in ("again", "alone")]
+    made = halves.Halves(problem(64, 128, 256), *kernels, Device("cuda", 0))
+    assert made.run(record.kernel("product"), "a", "b", ("out",), 5) == "result"
+    assert record.log == [("alone", "a", "b", "out", ("stream", 5))]

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import tessera as ts
 from tessera.driver.kernel import Kernel
+from tessera.errors import DeviceError
 from tessera.numerics import dtypes
 from tessera.ops import arrays
 from tessera.ops.epilogue.chain import Epilogue
@@ -53,7 +54,9 @@ def product_kernel(problem: Problem, schedule: Plan, chain: Epilogue) -> Kernel[
     space = {name: values for name, values in schedule.space().items() if name != "terms"}
     space |= {"a_batched": (problem.a_batched,), "b_batched": (problem.b_batched,)}
     function = annotated(template, annotations)
-    return Kernel[..., Any](function, tuple(space.items()), ("M", "N", "K"), {"epilogue": chain.layout})
+    made = Kernel[..., Any](function, tuple(space.items()), ("M", "N", "K"), {"epilogue": chain.layout})
+    made.may_copy = False
+    return made
 
 
 def storing_kernel(left: Copy, right: Copy) -> Kernel[..., Any]:
@@ -87,16 +90,26 @@ class Halves(Scratch):
     Args:
         problem: the product.
         again: computes it by multiply-adds where a flag is set; takes operands, flags and the other arguments.
+        alone: computes it by multiply-adds, where there is no memory for halves.
         device: the GPU.
     """
 
-    def __init__(self, problem: Problem, again: Kernel[..., Any], device: Device) -> None:
+    def __init__(self, problem: Problem, again: Kernel[..., Any], alone: Kernel[..., Any], device: Device) -> None:
         self._made = stored(problem)
         self._flags = sum(flags_of(copy, _BLOCK) for copy in self._made)
         super().__init__(2 * sum(copy.bytes for copy in self._made) + self._flags * FLAG_BYTES, device)
-        self._again = again
+        self._again, self._alone = again, alone
         self._store = storing_kernel(*self._made)
         self._places: dict[tuple[int, int, type[Any]], list[Any]] = {}
+
+    def run(self, kernel: Kernel[..., Any], a: Any, b: Any, rest: tuple[Any, ...], stream: Any) -> Any:
+        """Run the product, by multiply-adds where there is no memory for halves; `Scratch.run` says of what."""
+        try:
+            return super().run(kernel, a, b, rest, stream)
+        except DeviceError as error:
+            if error.code != "out-of-memory":
+                raise
+        return self._alone(a, b, *rest) if stream is None else self._alone(a, b, *rest, stream=stream)
 
     def _run(
         self, kernel: Kernel[..., Any], a: Any, b: Any, rest: tuple[Any, ...], pointer: int, where: int, named: Any

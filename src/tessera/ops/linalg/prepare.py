@@ -198,7 +198,8 @@ def _scratch(problem: Problem, schedule: Plan, chain: epi.Epilogue, device: Devi
         return Copies.of(problem, schedule, device)
     problem = replace(problem, mma_kind="fma")
     exact = by_multiply_adds(problem, destination_of(device).record())
-    return halves.Halves(problem, again_kernel(problem, exact, chain), device)
+    alone = kernel_for(problem, exact, chain)
+    return halves.Halves(problem, again_kernel(problem, exact, chain), alone, device)
 
 
 def _repeats(view: ArrayView) -> bool:
