@@ -41,6 +41,8 @@ def test_every_op_is_read_back():
         w.concat([x, x], 0),
         w.take(x, [z, 1], [M, N]),
         w.stop(x),
+        w.alias(x),
+        *w.own("rule", [x], [y]),
         w.reduce("max", x, [0], True),
         w.contract(x, w.transpose(x, [1, 0])),
         *w.call("f", [x, z], [ArrayType.of([M], dtypes.f32)]),
