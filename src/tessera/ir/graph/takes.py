@@ -14,6 +14,7 @@ from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE
 from tessera.ir.formats import Ints
 from tessera.ir.graph.types import ArrayType, array_type
+from tessera.ir.graph.views import SameOp
 from tessera.target.dims import Dim
 
 
@@ -67,7 +68,7 @@ class TakeOp(TesseraOp):
 
 
 @op_definition
-class StoredOp(TesseraOp):
+class StoredOp(SameOp):
     """The source itself, as an array in memory, of which any element can be read."""
 
     name = "tessera_graph.stored"
@@ -75,11 +76,3 @@ class StoredOp(TesseraOp):
     result = result_def(ArrayType)
     traits = traits_def(*PURE)
     assembly_format = "$source attr-dict `:` type($source) `->` type($result)"
-
-    def __init__(self, source: SSAValue):
-        super().__init__(operands=[source], result_types=[source.type])
-
-    def verify_(self) -> None:
-        """Check that the type stays."""
-        if self.source.type != self.result.type:
-            raise VerifyException("stored keeps the type")

@@ -211,8 +211,24 @@ class ConcatOp(TesseraOp):
             raise VerifyException("arrays are joined that differ in one dimension only")
 
 
+class SameOp(TesseraOp):
+    """What gives its operand itself, and says something of it."""
+
+    if TYPE_CHECKING:  # at run time xDSL takes every annotation for a field of the op
+        source: Any
+        result: Any
+
+    def __init__(self, source: SSAValue):
+        super().__init__(operands=[source], result_types=[source.type])
+
+    def verify_(self) -> None:
+        """Check that the type stays."""
+        if self.source.type != self.result.type:
+            raise VerifyException(f"{self.name.partition('.')[2]} keeps the type")
+
+
 @op_definition
-class StopOp(TesseraOp):
+class StopOp(SameOp):
     """The source itself, without influence on what is differentiated."""
 
     name = "tessera_graph.stop"
@@ -221,17 +237,9 @@ class StopOp(TesseraOp):
     traits = traits_def(*PURE)
     assembly_format = "$source attr-dict `:` type($source) `->` type($result)"
 
-    def __init__(self, source: SSAValue):
-        super().__init__(operands=[source], result_types=[source.type])
-
-    def verify_(self) -> None:
-        """Check that the type stays."""
-        if self.source.type != self.result.type:
-            raise VerifyException("stop keeps the type")
-
 
 @op_definition
-class AliasOp(TesseraOp):
+class AliasOp(SameOp):
     """The source itself, as a value that derivatives can be by alone."""
 
     name = "tessera_graph.alias"
@@ -239,14 +247,6 @@ class AliasOp(TesseraOp):
     result = result_def(ArrayType)
     traits = traits_def(*PURE)
     assembly_format = "$source attr-dict `:` type($source) `->` type($result)"
-
-    def __init__(self, source: SSAValue):
-        super().__init__(operands=[source], result_types=[source.type])
-
-    def verify_(self) -> None:
-        """Check that the type stays."""
-        if self.source.type != self.result.type:
-            raise VerifyException("alias keeps the type")
 
 
 @op_definition
