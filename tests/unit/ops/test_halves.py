@@ -147,6 +147,12 @@ def test_what_keeps_a_product_from_halves(options: dict[str, Any], forced: dict[
     assert why_none(problem(2048, 2048, 2048, **options), HOPPER, Forced(**forced)) is not None
 
 
+def test_strict_products_are_chains_of_multiply_adds() -> None:
+    with ts.numerics.profile("strict"):
+        assert op.linalg.gemm.plan(2048, 2048, 2048, ts.f32, target="sm_90a").path == "fma"
+    assert op.linalg.gemm.plan(2048, 2048, 2048, ts.f32, target="sm_90a").halves
+
+
 def test_short_sums_and_epilogues_that_read_the_result_keep_to_multiply_adds() -> None:
     assert why_none(problem(2048, 2048, LEAST_TERMS), HOPPER, Forced()) is None
     assert why_none(problem(2048, 2048, LEAST_TERMS - 1), HOPPER, Forced()) is not None

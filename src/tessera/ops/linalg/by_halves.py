@@ -50,6 +50,8 @@ def why_none(problem: Problem, target: TargetRecord, forced: Forced) -> str | No
         return "operands, sums or compute are not f32"
     if not has_roles(target):
         return f"{target.name} has no warpgroup products"
+    if problem.in_order:
+        return "the profile is strict"
     if problem.triangular or problem.scaled or problem.promote or problem.grouped or problem.rereads:
         return (
             "triangles, scales, promotion, groups and epilogues that read where the result goes keep to multiply-adds"

@@ -12,6 +12,7 @@ from tessera.driver.compile import target_record
 from tessera.driver.kernel import Kernel
 from tessera.errors import CallError, caller_location, shown
 from tessera.numerics.dtypes import DType
+from tessera.numerics.profiles import current_profile
 from tessera.ops import arrays
 from tessera.ops import epilogue as epi
 from tessera.ops.epilogue.chain import is_number
@@ -185,7 +186,8 @@ class Gemm:
         if readers[0] is None or readers[1] is None or readers[0].facts is None or readers[1].facts is None:
             return None
         try:
-            key = (readers[0].facts(a), readers[1].facts(b), a is b, options, None if out is None else out.dtype)
+            kinds = readers[0].facts(a), readers[1].facts(b)
+            key = *kinds, a is b, options, None if out is None else out.dtype, current_profile()
         except FOREIGN_ERRORS:  # as reading the arrays says better
             return None
         found = self._plain_calls.get(key)
@@ -241,7 +243,7 @@ class Gemm:
 
     def _call_for(self, given: Operands, options: tuple[Any, ...]) -> Call:
         """Return the prepared call for operands and options."""
-        key = _kind(given, options)
+        key = _kind(given, options), current_profile()
         call = self._calls.get(key)
         if call is None:
             call = remembered(self._calls, key, lambda: prepare(given, Options(*options), self._batched))

@@ -14,6 +14,7 @@ from tessera.driver.variants import destination_of
 from tessera.errors import CallError, caller_location
 from tessera.frontend.structure import Layout
 from tessera.numerics.dtypes import DType
+from tessera.numerics.profiles import current_profile
 from tessera.ops import arrays
 from tessera.ops import epilogue as epi
 from tessera.ops.epilogue.chain import Axis, bad_argument, is_number
@@ -495,6 +496,7 @@ def sized(
         weight=chain.weight,
         work=chain.flops(1),
         reduces=chain.reduces_columns,
+        in_order=current_profile() == "strict",
     ).with_majors()
 
 

@@ -59,6 +59,7 @@ class Problem:
         reduces: whether the epilogue combines columns, which takes tiles of at least 16 rows.
         grouped: whether rows belong to groups whose places are read from memory.
         rereads: whether the epilogue may read what lies where the result goes.
+        in_order: whether each sum is one chain of multiply-adds in the order of K, as `strict` has it.
     """
 
     m: int
@@ -92,6 +93,7 @@ class Problem:
     reduces: bool = False
     grouped: bool = False
     rereads: bool = False
+    in_order: bool = False
 
     @property
     def aligned(self) -> bool:
