@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
+
+import tessera as ts
 
 torch: Any = pytest.importorskip("torch")
 functional: Any = torch.nn.functional
@@ -127,3 +130,15 @@ def test_sums_of_places_that_no_array_has(function: Callable[..., Any], dynamic:
     for size in (9, 13):
         x = torch.randn(size, size)
         torch.testing.assert_close(run(x), function(x))
+
+
+def test_groups_that_share_one_array_after_another_are_one_kernel() -> None:
+    def sums(p: Any, q: Any, r: Any) -> Any:
+        return torch.stack([(q * r).sum(-1), (p * q).sum(-1), (p * 2).sum(-1), (p * r).amax(-1)])
+
+    assert check(sums, (40, 70), (40, 70), (40, 70)) == [1]
+
+
+def test_columns_without_elements() -> None:
+    total = ts.jit(lambda x: x + np.sum(np.sum(np.zeros((4, 0), np.float32, like=x), axis=0)))
+    np.testing.assert_array_equal(total(np.ones(3, np.float32)), np.ones(3))

@@ -109,31 +109,24 @@ class Cutter:
 
     def _join_beside(self) -> None:
         """Let groups that read one array at the same places, and do not need each other, be one."""
-        by_array: dict[tuple[SSAValue, Place], list[Group]] = {}
+        by_array: dict[tuple[SSAValue, Place], dict[Group, None]] = {}
         for group in list(dict.fromkeys(self._home.values())):
-            for read in dict.fromkeys(reads_of(group)):
-                if len(set(read[1]) - {NONE}) < len(group.axes):
-                    continue
-                others = by_array.setdefault(read, [])
-                into = next((other for other in others if self._may_be_one(other, group)), None)
-                if into is not None:
-                    self._unite(into, group, {})
-                    break
-                others.append(group)
+            full = [read for read in dict.fromkeys(reads_of(group)) if len(set(read[1]) - {NONE}) == len(group.axes)]
+            beside = dict.fromkeys(other for read in full for other in by_array.get(read, ()))
+            into = next((one for one in beside if self._is_alike(one, group) and self._unite(one, group, {})), group)
+            for read in full:
+                by_array.setdefault(read, {})[into] = None
 
-    def _may_be_one(self, first: Group, second: Group) -> bool:
-        """Return whether two groups that read the same may be one."""
-        if first is second or not first.places or not second.places:
-            return False
+    @staticmethod
+    def _is_alike(first: Group, second: Group) -> bool:
+        """Return whether two groups go along the same axes in the same way, and neither reads what the other gives."""
         if (first.axes, first.reduced, first.parts) != (second.axes, second.reduced, second.parts):
             return False
-        if len(first.places) + len(second.places) > MOST_OPS or first.repeated or second.repeated:
+        if first.repeated or second.repeated:
             return False
-        if len({*first.inputs(), *second.inputs()}) > MOST_INPUTS:
-            return False
-        if any(root_of(value).owner in first.places for op in second.places for value in op.operands):
-            return False
-        return not self._between(first.places, second) and not self._between(second.places, first)
+        pairs = (first, second), (second, first)
+        read = ((one, value) for one, other in pairs for op in other.places for value in op.operands)
+        return not any(root_of(value).owner in one.places for one, value in read)
 
     def _repeat_maps(self) -> None:
         """Let readers compute again what follows from one array by few maps: they need not read what a group writes."""
@@ -356,18 +349,19 @@ class Cutter:
             if first.axes == other.axes and not first.reduced | other.reduced and first.parts is other.parts is None:
                 self._unite(first, other, {axis: axis for axis in range(len(first.axes))})
 
-    def _unite(self, first: Group, second: Group, renamed: Mapping[int, int]) -> None:
-        """Make one group of two, whose axes have the same numbers but for some, if that is not too large."""
+    def _unite(self, first: Group, second: Group, renamed: Mapping[int, int]) -> bool:
+        """Make one group of two, whose axes have the same numbers but for some; return whether that could be."""
         if len(first.places) + len(second.places) > MOST_OPS:
-            return
+            return False
         if len({*first.inputs(), *second.inputs()}) > MOST_INPUTS:
-            return
+            return False
         if self._between(first.places, second) or self._between(second.places, first):
-            return
+            return False
         both = sorted((*first.places, *second.places), key=self._order.__getitem__)
         moved = {op: tuple(renamed.get(at, at) for at in at_) for op, at_ in second.places.items()}
         first.places = {one: first.places.get(one) or moved.get(one, ()) for one in both}
         self._home.update(dict.fromkeys(moved, first))
+        return True
 
     def _between(self, ops: Iterable[Operation], group: Group) -> bool:
         """Return whether what some ops read, other than from a group, needs the group to have run."""

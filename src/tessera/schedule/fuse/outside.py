@@ -148,10 +148,10 @@ def goes_along_columns(op: ReduceOp) -> bool:
     if wide.index(along[-1]) - wide.index(along[0]) != len(along) - 1:
         return False
     held = prod(dims[axis].scale for axis in along)
-    left = prod(dims[axis].scale for axis in wide if axis not in along)
+    outer = prod(dims[axis].scale for axis in wide[:-1] if axis not in along)
     inner = dims[wide[-1]].scale
-    programs = left // inner * (-(-inner // columns_beside(held)))
-    return held <= MOST_HELD and (programs >= FEW_PROGRAMS or held * left <= FEW_ELEMENTS)
+    programs = outer * -(-inner // columns_beside(held))
+    return held <= MOST_HELD and (programs >= FEW_PROGRAMS or held * outer * inner <= FEW_ELEMENTS)
 
 
 def columns_beside(held: int) -> int:
