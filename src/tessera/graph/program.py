@@ -121,7 +121,6 @@ class Program:
         for arg, lies in zip(block.args, contiguous, strict=True):
             self._number(arg, row_major(dims_of(arg)) if lies else None)
         self.kernels: dict[Operation, Kernel] = {}
-        self._groups: dict[str, GroupOp] = {}
         for op in block.ops:
             self._prepare(op)
         last = cast(ReturnOp, block.last_op)
@@ -151,7 +150,6 @@ class Program:
             shape = shape_of(op, [self._strides[value] for value in op.inputs], layouts, self._hints)
             name = f"{self._graph.sym_name.data}_{len(self.kernels)}"
             kernel = GroupKernel(signature_of(name, op, shape))
-            self._groups[name] = op
             inputs = tuple(self._numbers[value] for value in op.inputs)
             self.kernels[op] = Kernel(name, kernel, shape, inputs, outputs)
         elif isinstance(op, CallOp) and op.callee.data in self._loose:
@@ -256,7 +254,7 @@ class Program:
 
     def _step(self, op: Operation, values: Values, sizes: Sizes) -> Step:
         if isinstance(op, GroupOp):
-            return self._launch(self.kernels[op], values, sizes)
+            return self._launch(op, values, sizes)
         goals = [self._numbers[value] for value in op.results]
         operands = [self._numbers[value] for value in op.operands]
         if isinstance(op, CallOp):
@@ -264,8 +262,9 @@ class Program:
             return partial(_call, self._calls[op.callee.data](sizes), operands, goals, lies)
         return partial(_apply, _function_of(op, sizes), operands, goals[0])
 
-    def _launch(self, kernel: Kernel, values: Values, sizes: Sizes) -> Step:
+    def _launch(self, op: GroupOp, values: Values, sizes: Sizes) -> Step:
         """Return how a group's kernel is launched on arrays such as these."""
+        kernel = self.kernels[op]
         like = next(value for value in values if value is not None)
         makers = [
             arrays.maker(like, tuple(_value_of(dim, sizes) for dim in output.whole), output.dtype)
@@ -285,18 +284,17 @@ class Program:
             views.append(_seen(access, kernel.shape, whole))
             apart = _BASE * (2 + access.number)
             pointers.append(apart + before[access.number] if access.is_result else starts[access.number])
-        launch = self._kernel_at(kernel, sizes).loaded(pointers, views, device)
+        launch = _kernel_at(kernel, op, sizes).loaded(pointers, views, device)
         scalars = [_value_of(dim, sizes) for dim in kernel.shape.sizes]
         sources = tuple((access.is_result, access.number) for access in kernel.shape.accesses)
         stream = stream_source([like], device)
         return _Launched(kernel, launch, makers, before, scalars, stream, sources, _start_of(like))
 
-    def _kernel_at(self, kernel: Kernel, sizes: Sizes) -> GroupKernel:
-        """Return a group's kernel for some sizes, which are compiled in where no array has them."""
-        shape = kernel.shape.at(sizes)
-        if shape == kernel.shape:
-            return kernel.kernel
-        return GroupKernel(signature_of(kernel.name, self._groups[kernel.name], shape))
+
+def _kernel_at(kernel: Kernel, op: GroupOp, sizes: Sizes) -> GroupKernel:
+    """Return a group's kernel for some sizes, which are compiled in where no array has them."""
+    shape = kernel.shape.at(sizes)
+    return kernel.kernel if shape == kernel.shape else GroupKernel(signature_of(kernel.name, op, shape))
 
 
 class _Launched:

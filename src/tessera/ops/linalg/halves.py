@@ -21,7 +21,7 @@ from tessera.ops.linalg.by_halves import FLAG_BYTES, flags_of, stored
 from tessera.ops.linalg.packing import Copy
 from tessera.ops.linalg.plan import Plan
 from tessera.ops.linalg.problem import Problem
-from tessera.ops.linalg.scratch import MOST_PLACES, TILE, Scratch
+from tessera.ops.linalg.scratch import MOST_PLACES, TILE, Scratch, parameters_of
 from tessera.ops.templates import annotated
 from tessera.runtime.device import Device
 from tessera.runtime.views import ArrayView, row_major
@@ -69,18 +69,11 @@ def storing_kernel(left: Copy, right: Copy) -> Kernel[..., Any]:
     key = tuple((len(copy.shape), copy.axis) for copy in (left, right))
     found = _storing.get(key)
     if found is None:
-        sources: dict[str, Any] = {}
-        lines: dict[str, Any] = {}
-        space: dict[str, tuple[Any, ...]] = {name: (value,) for name, value in TILE.items()}
-        for copy, name, result, dims in zip((left, right), "ab", "xy", kernels.COPIED, strict=True):
-            batch, rows, columns, padded = dims
-            lead = (batch,) if len(copy.shape) == 3 else ()
-            stored_as = (columns, rows) if copy.axis == 0 else (rows, columns)
-            sources[name] = ts.Tensor[(*lead, *stored_as, ts.f32)]
-            lines |= {each: ts.Tensor[(*lead, rows, padded, ts.f32)] for each in (result, f"{result}_low")}
-            space |= {f"across_{name}": (copy.axis == 0,), f"batched_{name}": (bool(lead),)}
-        function = annotated(halves_kernels.halve, sources | lines | {"odd": ts.Tensor[kernels.FLAGS, ts.i32]})
-        found = _storing[key] = Kernel[..., Any](function, tuple(space.items()))
+        given = parameters_of((left, right))
+        lines = {name: one for half, one in given.lines.items() for name in (half, f"{half}_low")}
+        annotations = given.sources | lines | {"odd": ts.Tensor[kernels.FLAGS, ts.i32]}
+        function = annotated(halves_kernels.halve, annotations)
+        found = _storing[key] = Kernel[..., Any](function, tuple(given.space.items()))
     return found
 
 

@@ -275,8 +275,9 @@ def kernel_for(problem: Problem, schedule: Plan, chain: epi.Epilogue) -> Kernel[
         chain: what is done to results.
     """
     if schedule.halves:
-        key = "halves", problem.out, problem.batch is None, problem.a_batched, problem.b_batched, schedule.space()
-        return _remembered((str(key), chain.layout), lambda: halves.product_kernel(problem, schedule, chain))
+        batches = problem.batch is None, problem.a_batched, problem.b_batched
+        key = "halves", problem.out, batches, tuple(schedule.space().items()), chain.layout
+        return _remembered(key, lambda: halves.product_kernel(problem, schedule, chain))
     template = _template(problem, schedule)
     return _kernel_of(problem, schedule, chain, template, _annotations(problem))
 

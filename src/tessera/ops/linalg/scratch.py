@@ -33,6 +33,39 @@ MOST_PLACES = 16
 _kernels: dict[tuple[Copy, ...], Kernel[..., Any]] = {}
 
 
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """What kernels that copy operands take.
+
+    Args:
+        sources: the operands' annotations.
+        lines: those of the copies.
+        space: tiles, and how each operand is read.
+    """
+
+    sources: dict[str, Any]
+    lines: dict[str, Any]
+    space: dict[str, tuple[Any, ...]]
+
+
+def parameters_of(made: tuple[Copy, ...]) -> Parameters:
+    """Return the parameters of a kernel that makes copies: `a` and `b`, then `x` and `y`.
+
+    Args:
+        made: how the copies lie; sizes do not matter.
+    """
+    found = Parameters({}, {}, {name: (value,) for name, value in TILE.items()})
+    for copy, name, result, dims in zip(made, "ab", "xy", kernels.COPIED, strict=False):
+        batch, rows, columns, padded = dims
+        lead = (batch,) if len(copy.shape) == 3 else ()
+        stored = (columns, rows) if copy.axis == 0 else (rows, columns)
+        found.sources[name] = ts.Tensor[(*lead, *stored, copy.dtype)]
+        found.lines[result] = ts.Tensor[(*lead, rows, padded, copy.dtype)]
+        found.space[f"across_{name}"] = (copy.axis == 0,)
+        found.space[f"batched_{name}"] = (bool(lead),)
+    return found
+
+
 def copy_kernel(made: tuple[Copy, ...]) -> Kernel[..., Any]:
     """Return the kernel that makes one copy or two; it takes the operands, then the lines of each copy.
 
@@ -42,19 +75,10 @@ def copy_kernel(made: tuple[Copy, ...]) -> Kernel[..., Any]:
     key = tuple(Copy((0,) * len(copy.shape), copy.axis, copy.dtype) for copy in made)
     found = _kernels.get(key)
     if found is None:
-        sources: dict[str, Any] = {}
-        lines: dict[str, Any] = {}
-        space: dict[str, tuple[Any, ...]] = {name: (value,) for name, value in TILE.items()}
-        for copy, name, result, dims in zip(made, "ab", "xy", kernels.COPIED, strict=False):
-            batch, rows, columns, padded = dims
-            lead = (batch,) if len(copy.shape) == 3 else ()
-            stored = (columns, rows) if copy.axis == 0 else (rows, columns)
-            sources[name] = ts.Tensor[(*lead, *stored, copy.dtype)]
-            lines[result] = ts.Tensor[(*lead, rows, padded, copy.dtype)]
-            space |= {f"across_{name}": (copy.axis == 0,), f"batched_{name}": (bool(lead),)}
+        given = parameters_of(made)
         template = kernels.copy_one if len(made) == 1 else kernels.copy_two
-        function = annotated(template, sources | lines)
-        found = _kernels[key] = Kernel[..., Any](function, tuple(space.items()))
+        function = annotated(template, given.sources | given.lines)
+        found = _kernels[key] = Kernel[..., Any](function, tuple(given.space.items()))
     return found
 
 
