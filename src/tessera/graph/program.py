@@ -41,6 +41,9 @@ Call = Callable[..., Any]
 _BASE = 1 << 44
 """Where arrays that a run makes are taken to lie when its kernels are chosen: apart from one another, and aligned."""
 
+_MOST_BOUND = 1024
+"""Kinds of calls that a graph remembers: one with ever new sizes must not grow without limit."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Output:
@@ -208,6 +211,8 @@ class Program:
         values[: len(given)] = given
         given.clear()
         if bound is None:
+            if len(self._bound) >= _MOST_BOUND:
+                self._bound.clear()
             bound = self._bound[key] = self._bind(values, sizes)
         else:
             for step in bound:

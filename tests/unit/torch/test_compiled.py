@@ -111,6 +111,16 @@ def test_new_sizes_need_no_compilation():
     assert not report.left
 
 
+def test_integers_that_no_tensor_has():
+    def function(x, n):
+        return x * n + torch.arange(n).sum() + n // 2, x.sum() * (n + 1)
+
+    whole = torch.compile(function, backend=compiled.backend, dynamic=True)
+    x = torch.randn(4, dtype=torch.float64)
+    for n in (3, 4, 7, 4):
+        torch.testing.assert_close(whole(x, n), function(x, n))
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
 def test_elementwise_and_rows(dtype):
     kind = getattr(torch, dtype)

@@ -112,7 +112,8 @@ class Compiled:
         args.clear()
         if len(sizes) < len(graph.hints):
             sizes |= self._program.sizes(tensors)
-        key = tuple((tensor.shape, tensor.stride(), tensor.data_ptr() & 15) for tensor in tensors)
+        lies = tuple((tensor.shape, tensor.stride(), tensor.data_ptr() & 15) for tensor in tensors)
+        key = *sizes.values(), lies  # a size may be a number that no tensor has
         with torch.no_grad():
             found = self._program.run(tensors, sizes, key)
             return [
