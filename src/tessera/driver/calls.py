@@ -23,6 +23,7 @@ from tessera.errors import CallError, TesseraError, caller_location, shown
 from tessera.frontend.exact import exact
 from tessera.frontend.signature import ScalarParam, Signature, TensorParam
 from tessera.numerics.profiles import chosen_profile
+from tessera.runtime import recording
 from tessera.runtime.backend import selected_backend
 from tessera.runtime.device import Device
 from tessera.runtime.forking import compiling
@@ -113,7 +114,10 @@ class Calls(EntryCallable, Generic[P, R], ABC):
                 plan = self._plan(values, pointers, key)
             queue = plan.stream(values) if stream is None else platform_of(plan.device).stream_address(stream)
             plan.launch(pointers, scalars, owners, queue)
-            self._direct.served_slowly(plan, plan.origin, Given(values, len(args), names) if stream is None else None)
+            if recording.current() is None:
+                self._direct.served_slowly(
+                    plan, plan.origin, Given(values, len(args), names) if stream is None else None
+                )
         except TesseraError as error:
             raise error.at(caller_location()) from error.__cause__
         self._last = plan

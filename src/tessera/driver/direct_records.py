@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Any, cast
 
 from tessera.driver.direct_calls import Given, Origin
-from tessera.driver.native import load_native
+from tessera.driver.launch import load_starts
 from tessera.entry import exchange, layout
 from tessera.entry.tables import (
     Argument,
@@ -30,16 +30,8 @@ from tessera.frontend.specialize import ArgFacts
 from tessera.numerics.dtypes import DType
 from tessera.numerics.profiles import chosen_profile
 from tessera.runtime.device import Device
-from tessera.runtime.once import once
 from tessera.runtime.packing import scalar_bits
-from tessera.runtime.platforms import DevicePlatform, platform_of
-
-
-@once
-def _load_starter(platform: DevicePlatform) -> tuple[Any, int]:
-    """Return the loaded code that starts launches on a platform, and its function's address."""
-    loaded = load_native(platform.name)
-    return loaded, loaded.address(layout.STARTER)
+from tessera.runtime.platforms import platform_of
 
 
 def make_record(signature: Signature, key: frozenset[str], origin: Origin, given: Given) -> Record:
@@ -238,6 +230,6 @@ def _located(callback: Callable[..., object]) -> Callable[..., object]:
 def _work(origin: Origin, given: Given) -> Work:
     platform = platform_of(origin.device)
     work = origin.launcher.work(platform.entry_stream(given.values))
-    start = _load_starter(platform)[1] if platform.has_streams else 0
+    start = load_starts(platform).address(layout.STARTER) if platform.has_streams else 0
     conditions = [one["condition"] for one in origin.variant.artifact.assumptions]
     return replace(work, start=start, failed=_located(work.failed), conditions=conditions)

@@ -6,15 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tessera.driver.native import load_pool
+from tessera.driver.native import load_native, load_pool
 from tessera.driver.variants import Space, Variant, points, specialize_at
+from tessera.entry import layout
 from tessera.frontend.signature import Signature
 from tessera.frontend.specialize import Specialization
 from tessera.runtime import pool
 from tessera.runtime.arguments import check_overlap, check_writable, elements
 from tessera.runtime.device import CPU, Device
+from tessera.runtime.once import once
 from tessera.runtime.packing import scalar_number
-from tessera.runtime.platforms import Launcher, Stream, platform_of
+from tessera.runtime.platforms import Again, DevicePlatform, Launcher, Stream, Table, platform_of
 from tessera.runtime.views import ArrayView
 
 pool.load_from(load_pool)
@@ -48,6 +50,23 @@ def stream_source(args: Sequence[Any], device: Device) -> Stream:
         device: where it runs.
     """
     return platform_of(device).stream_source(args, device)
+
+
+@once
+def load_starts(platform: DevicePlatform) -> Any:
+    """Return the loaded code that starts launches on a platform which queues them."""
+    return load_native(platform.name)
+
+
+def table_of(launches: Sequence[Again], device: Device) -> Table:
+    """Return launches on a device as a table, to be started together.
+
+    Raises:
+        NotDirect: the driver lacks a function.
+    """
+    platform = platform_of(device)
+    walk = load_starts(platform).address(layout.WALKER) if platform.has_streams else 0
+    return platform.table(launches, walk)
 
 
 class InterpreterPlan:

@@ -108,6 +108,8 @@ MISS, DONE, FAILED = 0, 1, 2
 """What starting gives: nothing happened, it ran, or a Python exception is set."""
 STARTER: Final = "tessera_start"
 """The symbol of a platform's function."""
+WALKER: Final = "tessera_walk"
+"""The symbol of a platform's function that starts a table of launches: `i64 (table, addresses, stream)`."""
 
 ARG: Final = words(
     "kind",

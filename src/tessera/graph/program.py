@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
-from operator import methodcaller
 from typing import Any, cast
 
 import numpy as np
@@ -17,16 +16,23 @@ from tessera import ops
 from tessera.data import dataclass
 from tessera.driver.group_kernel import GroupKernel
 from tessera.driver.launch import Launch, stream_source
+from tessera.driver.settings import settings
+from tessera.entry.tables import NotDirect
 from tessera.frontend.group.accesses import Access, Shape, Strides, row_major, shape_of
 from tessera.frontend.group.source import signature_of
+from tessera.graph.recorded import Item, Launches, View, is_recorded, record
+from tessera.graph.replay import Replay
 from tessera.ir.graph.structure import CallOp, GraphOp, GroupOp, ReturnOp
 from tessera.ir.graph.sums import ContractOp, ReduceOp
 from tessera.ir.graph.takes import StoredOp
 from tessera.ir.graph.types import ONE, ZERO, array_type, dims_of, ordered
 from tessera.ir.graph.views import BroadcastOp, ConcatOp, ReshapeOp, SliceOp, TransposeOp
 from tessera.numerics.dtypes import DType
+from tessera.numerics.profiles import current_profile
 from tessera.ops import arrays
+from tessera.ops.linalg.preferences import RULES
 from tessera.runtime.device import Device
+from tessera.runtime.recording import Place
 from tessera.runtime.views import ArrayView
 from tessera.schedule.fuse.groups import GroupPass
 from tessera.schedule.fuse.places import NONE
@@ -119,7 +125,7 @@ class Program:
         self._hints = hints
         self._numbers: dict[SSAValue, int] = {}
         self._strides: dict[SSAValue, Strides | None] = {}
-        self._bound: dict[Any, list[Step]] = {}
+        self._bound: dict[Any, _Bound] = {}
         block = self._graph.body.block
         for arg, lies in zip(block.args, contiguous, strict=True):
             self._number(arg, row_major(dims_of(arg)) if lies else None)
@@ -206,6 +212,8 @@ class Program:
         Returns:
             Its results: new arrays, arguments, or views of either.
         """
+        rules = RULES.get()
+        key = key, current_profile(), tuple(map(id, rules))
         bound = self._bound.get(key)
         values: Values = [None] * len(self._numbers)
         values[: len(given)] = given
@@ -213,9 +221,15 @@ class Program:
         if bound is None:
             if len(self._bound) >= _MOST_BOUND:
                 self._bound.clear()
-            bound = self._bound[key] = self._bind(values, sizes)
+            self._bound[key] = self._bind(values, sizes, rules)
+        elif bound.replay is not None and bound.replay.lock.acquire(blocking=False):
+            try:
+                for step in bound.replay.steps:
+                    step(values)
+            finally:
+                bound.replay.lock.release()
         else:
-            for step in bound:
+            for step in bound.steps:
                 step(values)
         return [values[number] for number in self._results]
 
@@ -225,9 +239,14 @@ class Program:
         pairs = zip(dims, given, strict=True)
         return solved(pair for each, array in pairs for pair in zip(each, array.shape, strict=True))
 
-    def _bind(self, values: Values, sizes: Sizes) -> list[Step]:
+    def _bind(self, values: Values, sizes: Sizes, rules: object) -> _Bound:
         """Run the graph once, step by step, and return the steps, which are right for such arrays."""
         steps: list[Step] = []
+        items: list[Item] = []
+        given = [self._numbers[arg] for arg in self._graph.body.block.args]
+        held = {number: arrays.nbytes(values[number], "an argument") for number in given}
+        records = is_recorded(values) and not settings().debug
+        like = values[0]
         last = self._last_uses()
         for place, op in enumerate(self._graph.body.block.ops):
             if isinstance(op, ReturnOp):
@@ -235,14 +254,27 @@ class Program:
             if isinstance(op, StoredOp) or (isinstance(op, ConcatOp) and is_in_place(op)):
                 continue
             step = self._step(op, values, sizes)
-            step(values)
             steps.append(step)
+            if records:
+                item = self._recorded(op, step, values)
+                items.append(item)
+                made = () if isinstance(item, View) else item.results
+                held |= {number: arrays.nbytes(values[number], "a value") for number in made}
+            else:
+                step(values)
             gone = last.get(place, [])
             if gone:
                 drop = partial(_drop, gone)
                 drop(values)
                 steps.append(drop)
-        return steps
+        return _Bound(steps, _replay(items, like, given, self._results, held) if records else None, rules)
+
+    def _recorded(self, op: Operation, step: Step, values: Values) -> Item:
+        """Run a step and return what it was."""
+        operands, results = ([self._numbers[one] for one in of] for of in (op.operands, op.results))
+        exact = step.places() if isinstance(step, _Launched) else None
+        pure = isinstance(op, GroupOp | ContractOp | ReduceOp)
+        return record(step, operands, results, values, pure, exact)
 
     def _last_uses(self) -> dict[int, list[int]]:
         """Return the numbers of values that nothing needs after an op, by its place."""
@@ -293,13 +325,40 @@ class Program:
         scalars = [_value_of(dim, sizes) for dim in kernel.shape.sizes]
         sources = tuple((access.is_result, access.number) for access in kernel.shape.accesses)
         stream = stream_source([like], device)
-        return _Launched(kernel, launch, makers, before, scalars, stream, sources, _start_of(like))
+        return _Launched(kernel, launch, makers, before, scalars, stream, sources, arrays.starter(like))
 
 
 def _kernel_at(kernel: Kernel, op: GroupOp, sizes: Sizes) -> GroupKernel:
     """Return a group's kernel for some sizes, which are compiled in where no array has them."""
     shape = kernel.shape.at(sizes)
     return kernel.kernel if shape == kernel.shape else GroupKernel(signature_of(kernel.name, op, shape))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Bound:
+    """The steps of a kind of call.
+
+    Args:
+        steps: one by one.
+        replay: launches together, None where they cannot be recorded.
+        rules: what functions around the call say of products, kept as calls are told apart by their identity.
+    """
+
+    steps: list[Step]
+    replay: Replay | None
+    rules: object
+
+
+def _replay(
+    items: Sequence[Item], like: Any, given: Sequence[int], results: Sequence[int], sizes: Mapping[int, int]
+) -> Replay | None:
+    """Return recorded steps with launches together, None where there are none or they cannot be."""
+    if not any(isinstance(item, Launches) for item in items):
+        return None
+    try:
+        return Replay(items, like, given, results, sizes)
+    except NotDirect:
+        return None
 
 
 class _Launched:
@@ -336,6 +395,13 @@ class _Launched:
         self._stream, self._sources = stream, sources
         self._start = start
 
+    def places(self) -> list[Place]:
+        """Return where each parameter's address lies: in which value, how far after its start."""
+        return [
+            (self._goals[number], self._before[number]) if is_result else (self._inputs[number], 0)
+            for is_result, number in self._sources
+        ]
+
     def __call__(self, values: Values) -> None:
         """Run the kernel."""
         like = values[self._inputs[0]] if self._inputs else next(value for value in values if value is not None)
@@ -344,13 +410,6 @@ class _Launched:
         goals = [self._start(values[number]) + at for number, at in zip(self._goals, self._before, strict=True)]
         pointers = [goals[number] if is_result else starts[number] for is_result, number in self._sources]
         self._launch(pointers, self._scalars, (), self._stream([like]))
-
-
-def _start_of(like: Any) -> Callable[[Any], int]:
-    """Return what gives the addresses of arrays such as one."""
-    if arrays.is_torch(like):
-        return methodcaller("data_ptr")
-    return lambda array: arrays.reader(array, "an array").read(array)[0]
 
 
 def _drop(numbers: Sequence[int], values: Values) -> None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from math import prod
+from operator import methodcaller
 from typing import Any, cast
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from tessera.errors import CallError, LanguageError, caller_location, shown
 from tessera.numerics.dtypes import BY_NAME, DType, u8
 from tessera.ops.traced import Traced
-from tessera.runtime import empty, to_numpy
+from tessera.runtime import empty, recording, to_numpy
 from tessera.runtime.platforms import StreamMemory
 from tessera.runtime.readers import READERS, array_help, reader_of, view_of
 from tessera.runtime.shortage import out_of_memory
@@ -84,6 +85,13 @@ def start(array: Any, name: str) -> int:
     return reader(array, name).read(array)[0]
 
 
+def starter(like: Any) -> Callable[[Any], int]:
+    """Return what gives the addresses of arrays such as one."""
+    if is_torch(like):
+        return methodcaller("data_ptr")
+    return lambda array: reader(array, "an array").read(array)[0]
+
+
 def shape_of(array: Any, name: str) -> tuple[Any, ...]:
     """Return the shape of an argument, without looking at its memory: a traced tensor has none.
 
@@ -146,13 +154,23 @@ def maker(like: Any, shape: tuple[int, ...], dtype: DType) -> Maker:
 def _numpy_maker(shape: tuple[int, ...], kind: Any) -> Maker:
     def make(_like: Any) -> Any:
         try:
-            return np.empty(shape, kind)
+            made = np.empty(shape, kind)
         except (MemoryError, ValueError) as error:
             if isinstance(error, ValueError) and not _says(error, "too big", "maximum allowed"):
                 raise
             raise out_of_memory(shape) from error
+        if recording.current() is not None:
+            _note(made, made.ctypes.data, made.nbytes)
+        return made
 
     return make
+
+
+def _note(made: Any, start: int, size: int) -> None:
+    """Note a new array where work is recorded."""
+    recorder = recording.current()
+    if recorder is not None:
+        recorder.take(start, size, made)
 
 
 def _torch_maker(shape: tuple[int, ...], kind: Any) -> Maker:
@@ -166,11 +184,14 @@ def unset_tensor(tensor: Any, shape: tuple[Any, ...], kind: Any) -> Any:
         ResourceError: `out-of-memory`.
     """
     try:
-        return tensor.new_empty(shape, dtype=kind)
+        made = tensor.new_empty(shape, dtype=kind)
     except RuntimeError as error:
         if not _says(error, "out of memory", "not enough memory", "can't allocate memory", "overflow"):
             raise  # on a GPU, of a kernel before
         raise out_of_memory(shape) from error
+    if recording.current() is not None:
+        _note(made, made.data_ptr(), made.nbytes)
+    return made
 
 
 def _says(error: Exception, *words: str) -> bool:
@@ -203,6 +224,9 @@ def over_scratch(like: Any, pointer: int, view: ArrayView, stream: int, memory: 
 
 def zero(array: Any) -> None:
     """Set an array that `maker` made to zero."""
+    recorder = recording.current()
+    if recorder is not None:
+        recorder.refuse("an array is set without a launch")
     if is_torch(array):
         array.zero_()
     else:

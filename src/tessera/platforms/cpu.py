@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from tessera.ir.passes import Pass
     from tessera.numerics.dtypes import DType
     from tessera.runtime.cpu import CpuLauncher
+    from tessera.runtime.cpu_table import CpuTable
     from tessera.runtime.device import Device
-    from tessera.runtime.platforms import DeviceInfo, HostArrays, LoadedCode, Stream
+    from tessera.runtime.platforms import Again, DeviceInfo, HostArrays, LoadedCode, Stream
     from tessera.runtime.views import ArrayView, Reader
     from tessera.schedule.knobs import Knobs
     from tessera.target.artifact import Artifact
@@ -221,6 +222,12 @@ class CpuPlatform(Platform):
                 help='compile it on this machine, or for a target that all have, such as "x86-64-v3"',
             )
         return CpuLauncher(artifact, self.load)
+
+    def table(self, launches: Sequence[Again], walk: int) -> CpuTable:
+        """Return launches as a table."""
+        from tessera.runtime.cpu_table import CpuTable
+
+        return CpuTable(launches)
 
     def runs_here(self, artifact: Artifact) -> bool:
         """Return whether this process has all features: another one may use more of the CPU, such as AMX."""

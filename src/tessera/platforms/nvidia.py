@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tessera.errors import DeviceError, TargetError
 from tessera.platforms.platform import Platform
+from tessera.runtime import recording
 from tessera.target.nvidia import NVIDIA_TARGETS, nvidia_target
 from tessera.target.records import TargetRecord
 
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     from tessera.ir.passes import Pass
     from tessera.numerics.dtypes import DType
     from tessera.runtime.cuda_launch import CudaLauncher
+    from tessera.runtime.cuda_table import CudaTable
     from tessera.runtime.device import Device
-    from tessera.runtime.platforms import DeviceInfo, HostArrays, Stream
+    from tessera.runtime.platforms import Again, DeviceInfo, HostArrays, Stream
     from tessera.runtime.views import ArrayView, Reader
     from tessera.schedule.knobs import Knobs
     from tessera.target.artifact import Artifact
@@ -294,7 +296,11 @@ class NvidiaPlatform(Platform):
         Raises:
             DeviceError: `out-of-memory`.
         """
-        return _cuda().allocate(_cuda().cuda_device(device.index), size, stream)
+        pointer = _cuda().allocate(_cuda().cuda_device(device.index), size, stream)
+        recorder = recording.current()
+        if recorder is not None:
+            recorder.take(pointer, size)
+        return pointer
 
     def free(self, device: Device, pointer: int, stream: int) -> None:
         """Free memory once what `stream` holds now is done."""
@@ -344,6 +350,12 @@ class NvidiaPlatform(Platform):
         from tessera.runtime.cuda_launch import CudaLauncher
 
         return CudaLauncher(artifact, device.index)
+
+    def table(self, launches: Sequence[Again], walk: int) -> CudaTable:
+        """Return launches as a table, which machine code walks."""
+        from tessera.runtime.cuda_table import CudaTable
+
+        return CudaTable(launches, walk)
 
     def runs_here(self, artifact: Artifact) -> bool:
         """Return True: the target is part of the key."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.entry.layout import INLINE_NS, POOL_PIECE_NS, SCRATCH
 from tessera.errors import DeviceError
+from tessera.runtime import recording
 from tessera.runtime.packing import Block, Packing, Shapes
 from tessera.runtime.platforms import LoadedCode
 from tessera.runtime.pool import shared_pool, thread_count, words
@@ -128,7 +129,7 @@ class CpuPlan:
 
     def __init__(self, launcher: CpuLauncher, shapes: Shapes) -> None:
         self._launcher = launcher
-        self._packing = Packing(launcher.artifact, shapes, extra=2)
+        self.packing = Packing(launcher.artifact, shapes, extra=2)
         self._launches = [
             (entry, launch.scratch_bytes)
             for launch, entry in zip(launcher.artifact.launches, launcher.entries, strict=True)
@@ -152,12 +153,29 @@ class CpuPlan:
             CallError: `wrong-scalar`.
             DeviceError: `device-assert` when an assertion of the kernel failed.
         """
-        packing = self._packing
+        recorder = recording.current()
+        if recorder is not None:
+            recorder.launch(self, pointers, scalars, keep)
+        packing = self.packing
         integers = tuple([scalar for scalar in scalars if isinstance(scalar, int)])
         if integers != self._measured:
             self._forget_costs(integers)
         block = packing.fill(pointers, scalars)
-        counts = packing.counts(scalars)
+        try:
+            self.run(block, packing.counts(scalars))
+        finally:
+            packing.release(block)
+
+    def run(self, block: Block, counts: Sequence[int]) -> None:
+        """Run the kernel with packed parameters.
+
+        Args:
+            block: the parameters.
+            counts: how many programs each launch has.
+
+        Raises:
+            DeviceError: `device-assert` when an assertion of the kernel failed.
+        """
         for number, (entry, scratch_bytes) in enumerate(self._launches):
             programs = counts[number]
             if scratch_bytes:
@@ -167,8 +185,8 @@ class CpuPlan:
             elif programs:
                 self._run(number, entry, scratch_bytes, block, programs)
             if block.slots[-1]:
-                self._raise_error(block)
-        packing.release(block)
+                failed, block.slots[-1] = block.slots[-1], 0
+                raise assertion_error(self._launcher.artifact, failed)
 
     def _forget_costs(self, integers: tuple[int, ...]) -> None:
         """Forget how long launches took: integers may say how much programs do."""
@@ -205,12 +223,6 @@ class CpuPlan:
             programs,
             int(expected),
         )
-
-    def _raise_error(self, block: Block) -> None:
-        failed = block.slots[-1]
-        block.slots[-1] = 0
-        self._packing.release(block)
-        raise assertion_error(self._launcher.artifact, failed)
 
 
 def assertion_error(artifact: Artifact, failed: int) -> DeviceError:

@@ -43,3 +43,24 @@ CONFIG_WORDS: Final = 7
 ATTRIBUTE: Final = {"id": 0, "value": 8}
 ATTRIBUTE_WORDS: Final = 9
 PROGRAMMATIC_SERIALIZATION: Final = 6
+
+WALK: Final = words(
+    "context",
+    "current_context",
+    "launch_kernel",
+    "launch_with",
+    "patch_count",
+    "patches",
+    "start_count",
+    "starts",
+)
+"""A table of launches: addresses are put where patches say, then all starts are made."""
+PATCH: Final = words("goal", "number", "after")
+"""The address of a parameter, the byte offset of an address among a run's, and how many bytes after it the parameter
+points."""
+PATCH_BYTES: Final = WORD * len(PATCH)
+START: Final = words("function", "grid", "threads", "shared", "params", "config")
+"""One start; `config` is the address of its `CUlaunchConfig` where it may begin before the one before has ended."""
+START_BYTES: Final = WORD * len(START)
+OTHER_CONTEXT: Final = -1
+"""What walking a table gives where another GPU's context is current: nothing has happened."""

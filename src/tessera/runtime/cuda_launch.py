@@ -10,7 +10,7 @@ from typing import Any
 from tessera.entry.host import function_address
 from tessera.entry.tables import NotDirect, Work
 from tessera.errors import CallError, DeviceError, ResourceError
-from tessera.runtime import cuda, tensor_maps, workspaces
+from tessera.runtime import cuda, recording, tensor_maps, workspaces
 from tessera.runtime.cuda_entry import GRID_LIMIT, OWN
 from tessera.runtime.packing import Block, Packing, Shapes
 from tessera.target.artifact import Artifact, Launch, Parameter
@@ -164,8 +164,8 @@ class CudaPlan:
     """
 
     def __init__(self, launcher: CudaLauncher, shapes: Shapes) -> None:
-        self._launcher = launcher
-        self._packing = Packing(launcher.artifact, shapes, encode=self._encode)
+        self.launcher = launcher
+        self.packing = Packing(launcher.artifact, shapes, encode=self._encode)
         cu = cuda.driver()
         launches = launcher.artifact.launches
         self._launches = [
@@ -175,7 +175,7 @@ class CudaPlan:
         self._current, self._success = cu.cuCtxGetCurrent, cu.CUresult(0)
 
     def _encode(self, param: Parameter, pointer: int, sizes: Sequence[int], strides: Sequence[int]) -> bytes:
-        launcher = self._launcher
+        launcher = self.launcher
         written = launcher.artifact.args[param.arg].written
         return tensor_maps.encode(param, pointer, sizes, strides, launcher.device.device.index, written)
 
@@ -194,24 +194,27 @@ class CudaPlan:
             CallError: `wrong-scalar`, or `grid-too-large`.
             DeviceError: `cuda-error`; `device-assert` when an assertion of the kernel failed.
         """
+        recorder = recording.current()
+        if recorder is not None:
+            recorder.launch(self, pointers, scalars, keep)
         for owner in keep:
             if hasattr(owner, "used_on"):
                 owner.used_on(stream)
-        block = self._packing.fill(pointers, scalars)
-        counts = self._packing.counts(scalars)
-        if int(self._current()[1]) == self._launcher.device.handle:
+        block = self.packing.fill(pointers, scalars)
+        counts = self.packing.counts(scalars)
+        if int(self._current()[1]) == self.launcher.device.handle:
             self._queue(block, counts, stream)
         else:
-            with cuda.active(self._launcher.device):
+            with cuda.active(self.launcher.device):
                 self._queue(block, counts, stream)
-        self._packing.release(block)  # the driver has copied the parameters
-        if self._launcher.waits:
+        self.packing.release(block)  # the driver has copied the parameters
+        if self.launcher.waits:
             self._wait(stream)
 
     def _queue(self, block: Block, counts: list[int], stream: int) -> None:
         queue = cuda.stream_object(stream)
-        if slots_bytes := self._launcher.slots_bytes:
-            block.put_workspace(workspaces.workspace(self._launcher.device, stream, slots_bytes))
+        if slots_bytes := self.launcher.slots_bytes:
+            block.put_workspace(workspaces.workspace(self.launcher.device, stream, slots_bytes))
         for (start, launch), address, programs in zip(self._launches, block.addresses, counts, strict=True):
             if programs == 0:
                 continue
@@ -221,17 +224,17 @@ class CudaPlan:
                     code="grid-too-large",
                     help="use larger tiles",
                 )
-            (status,) = start(launch.started(programs, self._launcher.device.multiprocessors), queue, address)
+            (status,) = start(launch.started(programs, self.launcher.device.multiprocessors), queue, address)
             if status is not self._success and int(status) != 0:
                 cuda.check((status,))
 
     def _wait(self, stream: int) -> None:
         """Wait for the launch, so that a failed assertion is reported by the call that made it."""
-        with cuda.active(self._launcher.device) as cu:
+        with cuda.active(self.launcher.device) as cu:
             (status,) = cu.cuStreamSynchronize(cuda.stream_object(stream))
             if int(status) != 0:
                 raise DeviceError(
-                    f"kernel {self._launcher.artifact.name} stopped with {status.name}; "
+                    f"kernel {self.launcher.artifact.name} stopped with {status.name}; "
                     "an assertion that failed has printed its message",
                     code="device-assert",
                     help="the GPU is unusable for the rest of this process",

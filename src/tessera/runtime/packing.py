@@ -241,21 +241,34 @@ class Packing:
             block = self._free.pop()
         except IndexError:
             block = self._new_block()
-        values = scalars
         try:
-            if self._narrow:
-                values = list(scalars)
-                for place, dtype in self._narrow:
-                    values[place] = _as_bits(dtype, values[place])
-            self._pack(block.slots, 0, *pointers, *values)
+            self._put(block, pointers, scalars)
             for slot in block.maps:
-                self._describe(slot, pointers[self._position[slot.param.arg]])
+                self.describe(slot, pointers[self.position(slot.param.arg)])
         except _NO_NUMBER as error:
             self._free.append(block)
             raise self._misfit(scalars, error) from error
         return block
 
-    def _describe(self, slot: MapSlot, pointer: int) -> None:
+    def held(self, scalars: Sequence[Any]) -> Block:
+        """Return a new block that holds scalars which a launch has taken before; addresses are put in later."""
+        block = self._new_block()
+        self._put(block, [0] * (len(self._position) - len(self._scalars)), scalars)
+        return block
+
+    def _put(self, block: Block, pointers: Sequence[int], scalars: Sequence[Any]) -> None:
+        values = scalars
+        if self._narrow:
+            values = list(scalars)
+            for place, dtype in self._narrow:
+                values[place] = _as_bits(dtype, values[place])
+        self._pack(block.slots, 0, *pointers, *values)
+
+    def position(self, arg: int) -> int:
+        """Return the slot of an argument."""
+        return self._position[arg]
+
+    def describe(self, slot: MapSlot, pointer: int) -> None:
         """Put the tensor map of an array into a block, made anew only for an address not seen lately."""
         if slot.described == pointer:
             return

@@ -32,6 +32,34 @@ class Plan(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Again:
+    """A launch that is started again and again on other arrays.
+
+    Args:
+        plan: the launch.
+        sources: for each pointer the place of an address among a run's, and how many bytes after it the pointer is.
+        scalars: its other arguments.
+    """
+
+    plan: Plan
+    sources: tuple[tuple[int, int], ...]
+    scalars: tuple[Any, ...]
+
+
+class Table(Protocol):
+    """Launches that are started together, one after the other."""
+
+    def run(self, addresses: Sequence[int], stream: int) -> None:
+        """Run or queue all of them; not from two threads at once.
+
+        Args:
+            addresses: what the sources of the launches count from.
+            stream: the stream's address.
+        """
+        ...
+
+
 class Launcher(Protocol):
     """Code loaded on a device."""
 
@@ -201,6 +229,15 @@ class DevicePlatform(Family, Protocol):
         Raises:
             DeviceError: the device refuses it; `wrong-cpu`.
             ResourceError: it needs more than the device has.
+        """
+        ...
+
+    def table(self, launches: Sequence[Again], walk: int) -> Table:
+        """Return launches of plans of this platform's as a table.
+
+        Args:
+            launches: the launches, in order.
+            walk: the address of `layout.WALKER` where the platform has streams.
         """
         ...
 

@@ -16,8 +16,14 @@ from tessera.runtime.cuda_entry import (
     DLPACK_KIND,
     GRID_LIMIT,
     MAP_CONSTANTS,
+    OTHER_CONTEXT,
     OWN,
+    PATCH,
+    PATCH_BYTES,
     PROGRAMMATIC_SERIALIZATION,
+    START,
+    START_BYTES,
+    WALK,
     WORKSPACE,
     WORKSPACE_BYTES,
     WORKSPACES,
@@ -26,8 +32,8 @@ from tessera.target.artifact import MOST_MAPPED
 
 
 def start_ir() -> str:
-    """Return the LLVM IR of the function that starts a record's launches."""
-    return module_ir([grids.programs(), prepare(GRID_LIMIT), _describe(), _launch(), _workspace(), _start()])
+    """Return the LLVM IR of the functions that start a record's launches, and those of a table."""
+    return module_ir([grids.programs(), prepare(GRID_LIMIT), _describe(), _launch(), _workspace(), _start(), _walk()])
 
 
 def _own(f: Function) -> str:
@@ -146,7 +152,10 @@ def _started(f: Function, launch: str, programs: str, most: str) -> str:
 
 def _launch_plainly(f: Function, function: str, narrow: list[str], params: str) -> str:
     """Call `cuLaunchKernel` with the grid, the threads and the shared memory of `narrow`."""
-    start = f.load(_own(f), OWN["launch_kernel"], "ptr")
+    return _launch_by(f, f.load(_own(f), OWN["launch_kernel"], "ptr"), function, narrow, params)
+
+
+def _launch_by(f: Function, start: str, function: str, narrow: list[str], params: str) -> str:
     one: list[tuple[str, str | int]] = [("i32", 1), ("i32", 1)]
     return f.call(
         "i32",
@@ -161,6 +170,43 @@ def _launch_plainly(f: Function, function: str, narrow: list[str], params: str) 
         ("ptr", params),
         ("ptr", "null"),
     )
+
+
+def _walk() -> Function:
+    """Write the starts of a table's launches; gives the driver's status, or `OTHER_CONTEXT`."""
+    f = Function(layout.WALKER, "i64", [("ptr", "table"), ("ptr", "given"), ("ptr", "stream")], exported=True)
+    context = f.variable("ptr", "null")
+    f.call("i32", f.load("%table", WALK["current_context"], "ptr"), ("ptr", context))
+    current = f.op("icmp eq", f.load(context), f.load("%table", WALK["context"]))
+    f.unless_give(current, OTHER_CONTEXT)
+    patches = f.load("%table", WALK["patches"], "ptr")
+    with f.count_up(f.load("%table", WALK["patch_count"])) as number:
+        patch = f.at(patches, f.op("mul", number, PATCH_BYTES))
+        address = f.load("%given", f.load(patch, PATCH["number"]))
+        f.store(f.op("add", address, f.load(patch, PATCH["after"])), f.load(patch, PATCH["goal"], "ptr"))
+    starts = f.load("%table", WALK["starts"], "ptr")
+    with f.count_up(f.load("%table", WALK["start_count"])) as number:
+        start = f.at(starts, f.op("mul", number, START_BYTES))
+        function, params = (f.load(start, START[name], "ptr") for name in ("function", "params"))
+        config = f.load(start, START["config"], "ptr")
+        last = f.variable("i32", "0")
+        plain = f.op("icmp eq", config, "null", "ptr")
+        with f.when(plain):
+            narrow = [
+                f.value(f"trunc i64 {f.load(start, START[name])} to i32") for name in ("grid", "threads", "shared")
+            ]
+            launch = f.load("%table", WALK["launch_kernel"], "ptr")
+            f.store(_launch_by(f, launch, function, narrow, params), last, kind="i32")
+        with f.when(f.op("xor", plain, "true", "i1")):
+            f.store("%stream", config, CONFIG["stream"], "ptr")
+            launch = f.load("%table", WALK["launch_with"], "ptr")
+            given = ("ptr", config), ("ptr", function), ("ptr", params), ("ptr", "null")
+            f.store(f.call("i32", launch, *given), last, kind="i32")
+        status = f.load(last, kind="i32")
+        with f.when(f.op("icmp ne", status, 0, "i32")):
+            f.give(f.value(f"zext i32 {status} to i64"))
+    f.give(0)
+    return f
 
 
 def _launch_with(f: Function, function: str, narrow: list[str], params: str) -> str:

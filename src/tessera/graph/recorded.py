@@ -1,0 +1,206 @@
+"""Steps of a graph as they are run once and recorded: which launches they were, on which arrays."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tessera.data import dataclass
+from tessera.ops import arrays
+from tessera.runtime.recording import Launched, Place, Range, Recorder, recording
+from tessera.runtime.views import ArrayView
+
+Values = list[Any]
+Run = Callable[[Values], None]
+
+_CREATES = ("aten::new_empty", "aten::empty", "aten::empty_strided", "aten::empty_like")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launches:
+    """A step that is launches.
+
+    Args:
+        launches: the launches; an address belongs to the number of a value, or to `("made", n)`.
+        made: bytes of each piece of memory that the step takes for itself.
+        results: what makes each value that the step makes, its bytes, by its number.
+    """
+
+    launches: tuple[Launched, ...]
+    made: tuple[int, ...]
+    results: Mapping[int, tuple[arrays.Maker, int]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """A step that only says where a value lies.
+
+    Args:
+        number: the value.
+        of: the value in whose memory it lies.
+        after: how many bytes after that one's start it starts.
+        run: the step.
+    """
+
+    number: int
+    of: int
+    after: int
+    run: Run
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Other:
+    """A step that runs as it is.
+
+    Args:
+        run: the step.
+        operands: numbers of the values that it reads.
+        results: numbers of those that it makes.
+    """
+
+    run: Run
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+
+
+Item = Launches | View | Other
+
+
+def is_recorded(values: Sequence[Any]) -> bool:
+    """Return whether steps on such arrays can be recorded: those of PyTorch and NumPy have no streams of their own."""
+    return all(value is None or arrays.is_torch(value) or type(value) is np.ndarray for value in values)
+
+
+def record(
+    run: Run,
+    operands: Sequence[int],
+    results: Sequence[int],
+    values: Values,
+    pure: bool,
+    exact: Sequence[Place] | None = None,
+) -> Item:
+    """Run a step, and return what it was.
+
+    Args:
+        run: the step.
+        operands: numbers of the values that it reads.
+        results: numbers of the values that it makes.
+        values: what has been computed, by number.
+        pure: whether all that a step on NumPy's arrays does is launches, besides views.
+        exact: where the pointers of each launch lie, if that is known.
+    """
+    other = Other(run, tuple(operands), tuple(results))
+    before = [values[number] for number in results]
+    first = next(value for value in values if value is not None)
+    known = [_range(number, values[number]) for number in (*operands, *results) if values[number] is not None]
+    with recording(known, exact) as recorder, _watched(first, recorder):
+        run(values)
+        if not recorder.refused and not recorder.launches:
+            return _view(other, recorder, values) or other
+        if not pure and not arrays.is_torch(first):
+            recorder.refuse("what else is done to NumPy's arrays is not seen")
+        fresh = [number for number, old in zip(results, before, strict=True) if old is None]
+        named = _named(fresh, recorder, values)
+    if recorder.refused:
+        return other
+    renamed = tuple(
+        Launched(one.plan, tuple((named.get(owner, owner), after) for owner, after in one.places), one.scalars)
+        for one in recorder.launches
+    )
+    makers = {number: _maker(first, values[number]) for number in fresh}
+    made = [0 if ("made", at) in named else size for at, size in enumerate(recorder.made)]
+    return Launches(renamed, tuple(made), makers)
+
+
+def _view(other: Other, recorder: Recorder, values: Values) -> View | None:
+    """Return a step that launches nothing as a view, None where it is none."""
+    if len(other.operands) != 1 or len(other.results) != 1:
+        return None
+    source, result = (values[one] for one in (*other.operands, *other.results))
+    if not prod(source.shape) or not prod(result.shape):
+        return None
+    owner, after = recorder.place_of(arrays.start(result, "a view"))
+    if recorder.refused or owner != other.operands[0]:
+        return None
+    return View(other.results[0], other.operands[0], after, other.run)
+
+
+def _named(fresh: Sequence[int], recorder: Recorder, values: Values) -> dict[Any, int]:
+    """Return which pieces of memory are results; all of each has to be one, in order."""
+    named: dict[Any, int] = {}
+    for number in fresh:
+        view = arrays.view(values[number], "a result")
+        if not prod(view.shape):
+            continue
+        owner, after = recorder.place_of(arrays.start(values[number], "a result"))
+        if after or not isinstance(owner, tuple) or owner in named or not _lies(view):
+            recorder.refuse("a result shares memory")
+        named[owner] = number
+    return named
+
+
+def _lies(view: ArrayView) -> bool:
+    first, end = _extent(view)
+    return not first and end == prod(view.shape) and list(view.strides) == sorted(view.strides, reverse=True)
+
+
+def _maker(like: Any, made: Any) -> tuple[arrays.Maker, int]:
+    view = arrays.view(made, "a result")
+    return arrays.maker(like, view.shape, view.dtype), prod(view.shape) * view.dtype.bytes
+
+
+def _range(number: int, array: Any) -> Range:
+    view, start = arrays.view(array, "an operand"), arrays.start(array, "an operand")
+    first, end = (at * view.dtype.bytes for at in _extent(view))
+    return Range((number, 0), start, start + first, start + max(end, 1))
+
+
+def _extent(view: ArrayView) -> tuple[int, int]:
+    """Return the first and the end of the elements that an array has, counted from its start."""
+    if not prod(view.shape):
+        return 0, 0
+    steps = [(size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True)]
+    return sum(min(step, 0) for step in steps), 1 + sum(max(step, 0) for step in steps)
+
+
+@contextmanager
+def _watched(like: Any, recorder: Recorder) -> Generator[None]:
+    """Refuse what PyTorch does inside, other than views and new memory: no launch of ours does it again."""
+    if not arrays.is_torch(like):
+        yield
+        return
+    with _mode()(recorder):
+        yield
+
+
+@cache
+def _mode() -> Any:
+    torch: Any = sys.modules["torch"]
+    base: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
+
+    class Watched(base):
+        def __init__(self, recorder: Recorder) -> None:
+            super().__init__()
+            self._recorder = recorder
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            name = func._schema.name
+            if not (name in _CREATES or (torch._C.Tag.inplace_view not in func.tags and _is_view(func))):
+                self._recorder.refuse(f"PyTorch runs {name}")
+            return func(*args, **(kwargs or {}))
+
+    return Watched
+
+
+def _is_view(func: Any) -> bool:
+    """Return whether an op of PyTorch gives a view of an argument, and does nothing else."""
+    schema = func._schema
+    results = [one.alias_info for one in schema.returns]
+    return not schema.is_mutable and any(info is not None and not info.is_write for info in results)

@@ -1,0 +1,135 @@
+"""Records what work launches, with where each address comes from, so that it can be launched again on other arrays.
+
+While work is recorded the compiled entry leaves all calls to Python, which tells the recorder of each launch and of all
+memory that the work takes for itself. Arrays that are made meanwhile stay until the recording ends, so that an address
+has one meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Hashable, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from tessera.data import dataclass
+from tessera.numerics import profiles
+from tessera.runtime.platforms import Plan
+
+Place = tuple[Hashable, int]
+"""What an address belongs to, and how many bytes after its start it is."""
+NOWHERE: Place = (None, 0)
+"""The address of arrays without memory."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Range:
+    """Memory that work may use.
+
+    Args:
+        place: where its start lies.
+        start: address of its first byte.
+        first: address of the first byte that belongs to it.
+        end: address after the last one.
+    """
+
+    place: Place
+    start: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launched:
+    """A launch that can be started again.
+
+    Args:
+        plan: the launch.
+        places: where each pointer lies.
+        scalars: its other arguments.
+    """
+
+    plan: Plan
+    places: tuple[Place, ...]
+    scalars: tuple[Any, ...]
+
+
+class Recorder:
+    """What some work did.
+
+    Args:
+        known: memory that the work is given.
+        exact: where the pointers of each launch lie, if that is known.
+    """
+
+    def __init__(self, known: Sequence[Range], exact: Sequence[Place] | None = None) -> None:
+        self._known = list(known)
+        self._exact = exact
+        self._kept: list[object] = []
+        self.made: list[int] = []
+        """Bytes of each piece of memory that the work took; the place of piece `n` is `("made", n)`."""
+        self.launches: list[Launched] = []
+        self.refused = ""
+        """Why the work cannot be launched again, empty if it can."""
+
+    def take(self, start: int, size: int, owner: object = None) -> None:
+        """Note memory that the work takes for itself."""
+        if size:
+            self._known.append(Range((("made", len(self.made)), 0), start, start, start + size))
+        self.made.append(size)
+        self._kept.append(owner)
+
+    def launch(self, plan: Plan, pointers: Sequence[int], scalars: Sequence[Any], keep: Sequence[Any]) -> None:
+        """Note a launch."""
+        if any(hasattr(owner, "used_on") for owner in keep):
+            self.refuse("an array follows the stream that uses it")
+        places = tuple(map(self.place_of, pointers) if self._exact is None else self._exact)
+        self.launches.append(Launched(plan, places, tuple(scalars)))
+
+    def place_of(self, pointer: int) -> Place:
+        """Return where an address lies; memory that was taken last comes first, as an address may be taken twice."""
+        if not pointer:
+            return NOWHERE
+        found = [one for one in reversed(self._known) if one.first <= pointer < one.end]
+        made = [one for one in found if _is_made(one)]
+        places = {(one.place[0], one.place[1] + pointer - one.start) for one in made[:1] or found}
+        if len(places) == 1:
+            return places.pop()
+        self.refuse("arguments share memory" if places else "memory from elsewhere is used")
+        return NOWHERE
+
+    def refuse(self, reason: str) -> None:
+        """Note that the work does more than launches."""
+        self.refused = self.refused or reason
+
+
+def _is_made(one: Range) -> bool:
+    owner = one.place[0]
+    return isinstance(owner, tuple) and owner[0] == "made"
+
+
+_current: ContextVar[Recorder | None] = ContextVar("tessera_recorder", default=None)
+
+
+def current() -> Recorder | None:
+    """Return what records the work of this context, if anything does."""
+    return _current.get()
+
+
+@contextmanager
+def recording(known: Sequence[Range], exact: Sequence[Place] | None = None) -> Generator[Recorder]:
+    """Record what is launched inside.
+
+    Args:
+        known: memory that it may use.
+        exact: where the pointers of each launch lie, if that is known.
+    """
+    made = Recorder(known, exact)
+    # The entry compares profiles by identity: an equal one of another identity makes it leave all calls to Python.
+    apart: Any = profiles.current_profile().encode().decode()
+    profile, token = profiles.current.set(apart), _current.set(made)
+    try:
+        yield made
+    finally:
+        _current.reset(token)
+        profiles.current.reset(profile)
