@@ -139,6 +139,10 @@ class _Arrays(Writer):
         """The other sign."""
         return Value(self, x.kind, np.asarray(np.negative(x.held)))
 
+    def unit(self, instruction: str, x: Value) -> Value:
+        """Nothing here has a GPU's units."""
+        raise NotImplementedError
+
     def avx512(self, name: str, arguments: tuple[Value, ...], immediates: tuple[str, ...], suffix: str) -> Value:
         """Nothing: functions that are given no features do not ask for it."""
         raise NotImplementedError(name)

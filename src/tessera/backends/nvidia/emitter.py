@@ -22,6 +22,7 @@ from tessera.backends.llvm.vecmath import vecmath_function
 from tessera.backends.nvidia import fp8
 from tessera.backends.simt.emitter import SIMT, SimtEmitter
 from tessera.numerics.dtypes import DType
+from tessera.numerics.elementary.writer import UNIT
 from tessera.target.records import TargetRecord
 
 NVIDIA = Handlers()
@@ -348,7 +349,7 @@ class NvidiaEmitter(SimtEmitter):
         return super().narrow(value, dtype, width, saturate)
 
     def math_call(self, name: str, dtype: DType, width: int, args: Sequence[str]) -> str:
-        """Apply a transcendental function: the hardware's approximation of exp2 under `fast`, else polynomials."""
+        """Apply a transcendental function: by the hardware's approximations under `fast`, else by polynomials."""
         if dtype.name == "f32" and self.profile == "fast" and name in _APPROXIMATE:
             return _APPROXIMATE[name](self, args[0])
         if name == "rsqrt":
@@ -357,7 +358,8 @@ class NvidiaEmitter(SimtEmitter):
             return self.ops.binary("fdiv", type_, self.ops.real(type_, 1.0), root)
         if name == "sigmoid":
             return self._sigmoid(dtype, args[0])
-        function = vecmath_function(name, width, dtype.name)
+        units = _UNITS if dtype.name == "f32" and self.profile == "fast" else frozenset[str]()
+        function = vecmath_function(name, width, dtype.name, features=units)
         self.module.declare(*function.declares)
         self.module.define(function.name, function.definition)
         type_ = LLVMType("float" if dtype.name == "f32" else "double")
@@ -403,4 +405,5 @@ def _sigmoid(emitter: NvidiaEmitter, value: str) -> str:
     return emitter.unary_asm("rcp.approx.ftz.f32", below)  # of at least 1: what is flushed is below 2**-126
 
 
+_UNITS = frozenset({UNIT})
 _APPROXIMATE = {"exp2": _exp2, "exp": _exp, "rsqrt": _rsqrt, "sigmoid": _sigmoid}

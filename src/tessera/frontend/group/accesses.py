@@ -22,7 +22,8 @@ from tessera.schedule.fuse.writing import AXES, ROWS
 from tessera.target.dims import Dim
 
 PROGRAM, FEW = 4096, 1024
-"""Elements that a program of maps takes, of large arrays and of others."""
+"""Elements that a program takes: of large arrays that differ in their inner axis, and of others. What a thread of a GPU
+has of more is code that is loaded once for each launch, from cold caches."""
 LARGE = 1 << 22
 SQUARE = 64
 """Elements along each of two axes where arrays differ in which of them is the inner one."""
@@ -183,8 +184,8 @@ def _blocks(sizes: Sequence[int], rows: Sequence[bool], inner: Sequence[int | No
     if any(fixed):
         return _around(sizes, fixed)
     blocks = [1] * len(sizes)
-    left = PROGRAM if prod(sizes) >= LARGE else FEW
     others = {axis for axis in inner if axis is not None and axis != len(sizes) - 1}
+    left = PROGRAM if others and prod(sizes) >= LARGE else FEW
     square = SQUARE if left == PROGRAM else SQUARE // 2
     for axis in [len(sizes) - 1, *sorted(others)[-1:]] if others else []:
         blocks[axis] = min(power_of_two(sizes[axis]), square)

@@ -42,7 +42,7 @@ GENERATORS: Final[dict[str, Generator]] = {
     "expm1": lambda w, xs, _: exponentials.expm1(w, xs[0]),
     "tanh": lambda w, xs, o: exponentials.tanh(w, xs[0], o.features, o.fast),
     "sigmoid": lambda w, xs, o: exponentials.sigmoid(w, xs[0], o.features, o.fast),
-    "erf": lambda w, xs, _: exponentials.erf(w, xs[0]),
+    "erf": lambda w, xs, o: exponentials.erf(w, xs[0], o.features),
     "log": lambda w, xs, o: logarithms.log(w, xs[0], o.features),
     "log2": lambda w, xs, o: logarithms.log2(w, xs[0], o.features),
     "log1p": lambda w, xs, _: logarithms.log1p(w, xs[0]),

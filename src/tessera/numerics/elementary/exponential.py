@@ -12,7 +12,7 @@ from typing import Final
 
 from tessera.data import dataclass
 from tessera.numerics.elementary import coefficients as table
-from tessera.numerics.elementary.writer import FORMATS, Format, Value, Writer
+from tessera.numerics.elementary.writer import FORMATS, UNIT, Format, Value, Writer
 
 TANH_SPLIT: Final = 0.65625
 LOG2_E: Final = float.fromhex("0x1.71547652b82fep+0")
@@ -250,6 +250,10 @@ def tanh(w: Writer, x: Value, features: frozenset[str], fast: bool) -> Value:
     a = w.magnitude(x)
     z = x * x
     small = w.fma(a * z, polynomial(w, z, constants.tanh_small), a)
+    if UNIT in features:
+        denominator = w.unit("ex2.approx.ftz.f32", a * (2 * LOG2_E)) + 1.0
+        large = w.fma(w.unit("rcp.approx.ftz.f32", denominator), -2.0, 1.0)
+        return w.intrinsic("copysign", w.select(a.compare("olt", TANH_SPLIT), small, large), x)
     bounded = w.minimum(a, constants.tanh_high)
     n, count = nearest_integer(w, bounded, 2 * LOG2_E, form.bias)
     # One constant is enough: an error of e^2a counts for 2 e^2a / (e^2a + 1)^2 <= 0.4 of it.
@@ -261,12 +265,15 @@ def tanh(w: Writer, x: Value, features: frozenset[str], fast: bool) -> Value:
     return w.intrinsic("copysign", w.select(a.compare("olt", TANH_SPLIT), small, large), x)
 
 
-def erf(w: Writer, x: Value) -> Value:
+def erf(w: Writer, x: Value, features: frozenset[str]) -> Value:
     """The error function."""
     constants, form = CONSTANTS[x.kind], FORMATS[x.kind]
     a = w.magnitude(x)
     small = w.fma(a, polynomial(w, x * x, constants.erf_small), a)
     y = polynomial(w, w.minimum(a, constants.erf_high), constants.erf_large)
+    if UNIT in features:
+        large = 1.0 - w.unit("ex2.approx.ftz.f32", y)
+        return w.intrinsic("copysign", w.select(a.compare("olt", constants.erf_split), small, large), x)
     # -2^n has the sign bit set: 1 - 2^n * p in one rounding.
     sign = 2 * (form.bias + 1)
     n, count = nearest_integer(w, y, above=form.bias + sign)

@@ -17,6 +17,10 @@ from tessera.data import dataclass
 FLOAT_KINDS: Final = frozenset({"f32", "f64"})
 
 
+UNIT: Final = "nvidia-special-function-unit"
+"""The feature of targets with `ex2.approx` (2 ULP) and `rcp.approx` (1 ULP): PTX ISA, "Floating Point Instructions"."""
+
+
 @dataclass(frozen=True)
 class Format:
     """What an algorithm must know of a binary floating-point format and of the integers of the same size."""
@@ -182,6 +186,10 @@ class Writer(ABC):
             immediates: its i32 operands after them.
             suffix: what `avx512_suffix` gives.
         """
+
+    @abstractmethod
+    def unit(self, instruction: str, x: Value) -> Value:
+        """An instruction of a GPU's special function unit on one f32, for writers whose features have `UNIT`."""
 
     @abstractmethod
     def large_remainder(self, a: Value) -> tuple[Value, Value, Value]:
