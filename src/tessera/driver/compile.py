@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
@@ -119,6 +118,8 @@ def check_known(dump: Any, known: Sequence[str] = DUMPS) -> Sequence[str]:
     names = _names(dump, known)
     for name in names:
         if name not in known:
+            from difflib import get_close_matches  # only a mistake needs it
+
             close = get_close_matches(str(name), known, 1)
             near = f"did you mean {close[0]!r}? " if close else ""
             raise CallError(f"there is no dump {name!r}", code="unknown-dump", help=f"{near}one of {', '.join(known)}")
