@@ -176,7 +176,7 @@ class Jit(Generic[P, R]):
         Contiguous, 16-byte aligned arrays are assumed, as `ts.compile` does.
 
         Args:
-            *args: the arguments of a call.
+            *args: the arguments of a call; those that are called `target` or `dump` are passed by place.
             target: what to compile for, as for `ts.compile`.
             dump: stages to keep: `graph` as it is traced, `groups` into which it is cut, and of the kernels what
                 `ts.compile` keeps: `tirh`, `tirt`, `ll`; on GPUs `ptx`, `cubin`; on CPUs `asm`.
@@ -350,6 +350,13 @@ class Method:
     def explain(self, html: str | PathLike[str] | None = None) -> GraphExplanation:
         """Return what the last call ran; see `Jit.explain`."""
         return self._function.methods().explain(html)
+
+    def compile(
+        self, /, *args: Any, target: str | None = None, dump: Sequence[str] = (), **kwargs: Any
+    ) -> CompiledGraph:
+        """Compile what a call would run, without running it; see `Jit.compile`."""
+        given = type(self._instance), vars(self._instance), *args
+        return self._function.methods().compile(*given, target=target, dump=dump, **kwargs)
 
 
 _MOST_KNOWN = 4096

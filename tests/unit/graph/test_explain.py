@@ -148,6 +148,8 @@ def test_methods_explain_themselves():
     scale = Scale()
     scale.of(np.ones((2, 3)))
     assert scale.of.explain().read == (6 + 3) * 8
+    found = scale.of.compile(np.ones((2, 3)), target="x86-64-v4", dump=["groups", "tirh"])
+    assert [*found.dumps["tirh"]] == [*found.kernels] == ["of_0"]
 
 
 def test_dumps():

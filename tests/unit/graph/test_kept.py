@@ -97,6 +97,9 @@ def test_graphs_that_differ_have_keys_that_differ():
     bodies += ["x.max(1)", "x.T", "x[1:]", "x[:, 1:]", "x[::2]", "(x - y, x)", "(x, x - y)", "x * (2.0 + 2**-50)"]
     cases = [(made(body), (x, y)) for body in [*bodies, "x * 2.0"]]
     cases += [(made("x - y"), (x.astype(kind), y.astype(kind))) for kind in (np.float32, np.int32)]
+    single = x.astype(np.float32)
+    numbers = ["0.1", "0.10000000894069672", "1e-40", "2e-40", "np.inf", "-np.inf", "np.nan"]
+    cases += [(made(f"x * {number}"), (single, single)) for number in numbers]
     cases += [(made("x - y"), (x[:1], y[:1])), (made("x - y"), (x, y[:, :1]))]
     found = keys_of(*cases)
     assert len({*found}) == len(found)
