@@ -355,8 +355,9 @@ class Method:
         self, /, *args: Any, target: str | None = None, dump: Sequence[str] = (), **kwargs: Any
     ) -> CompiledGraph:
         """Compile what a call would run, without running it; see `Jit.compile`."""
-        given = type(self._instance), vars(self._instance), *args
-        return self._function.methods().compile(*given, target=target, dump=dump, **kwargs)
+        instance = self._instance
+        whole = self._function.methods()
+        return whole.compile(type(instance), vars(instance), *args, target=target, dump=dump, **kwargs)
 
 
 _MOST_KNOWN = 4096
