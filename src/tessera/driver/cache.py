@@ -12,6 +12,7 @@ holds all that is known before (the source, the arguments, the target, the compi
 and attributes to look at, and the whole key holds their values too:
 
     artifacts/8a/8a41…/5c9d….reads    paths of what such a compilation read
+    graphs/b7/b70e….plan              what a graph does when it runs, other than its kernels
     shared/…                          machine code that all kernels use
     compiler/…                        the compiler's hash, by the times of its files
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 _SUFFIX = ".art"
 _READS = ".reads"
+_PLAN = ".plan"
 _UNFIXED = "any"
 _FIXED = re.compile(r"(\d+)=(\d+)")
 _SEAL = b"tessera-cache-2\n"
@@ -296,6 +298,14 @@ class DiskCache:
         """Keep data under a key; a cache that cannot be written is a warning."""
         self._write(self._place("shared", key), data)
 
+    def find_graph(self, key: str) -> bytes | None:
+        """Return the plan of a graph."""
+        return self._load(self._place("graphs", key[:2], f"{key}{_PLAN}"))
+
+    def store_graph(self, key: str, data: bytes) -> None:
+        """Keep the plan of a graph; a cache that cannot be written is a warning."""
+        self._write(self._place("graphs", key[:2], f"{key}{_PLAN}"), data)
+
     def artifact_at(self, entry: CacheEntry) -> Artifact | None:
         """Return the artefact of an entry, None when it is damaged or gone."""
         return self._read(str(entry.path))
@@ -318,7 +328,7 @@ class DiskCache:
 
     def _all(self) -> list[CacheEntry]:
         """Return every file, the least recently used first."""
-        found = self._files("artifacts/*/*/*", "shared/*", "compiler/*")
+        found = self._files("artifacts/*/*/*", "graphs/*/*", "shared/*", "compiler/*")
         return sorted(found, key=lambda entry: entry.used)
 
     def trim(self) -> None:

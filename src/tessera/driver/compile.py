@@ -79,7 +79,7 @@ def compile(
     signature = kernel.signature
     constants = [param.name for param in signature.params if isinstance(param, ConstexprParam)]
     check_names(signature.name, [*constants, *(name for name, _ in kernel.space)])
-    _check_known(_names(dump))
+    check_known(dump)
     sizes = _checked_dims(signature, _mapping(dims, "dims"))
     record = target_record(target)
     check_dumps(dump, record)
@@ -109,10 +109,21 @@ def _first_that_fits(
     raise last
 
 
-def _check_known(dump: Sequence[str]) -> None:
-    for name in dump:
-        if name not in DUMPS:
-            raise CallError(f"there is no dump {name!r}", code="unknown-dump", help=f"one of {', '.join(DUMPS)}")
+def check_known(dump: Any, known: Sequence[str] = DUMPS) -> Sequence[str]:
+    """Return the names of stages to keep.
+
+    Raises:
+        CallError: `unknown-dump`, with the nearest name that there is.
+    """
+    names = _names(dump, known)
+    for name in names:
+        if name not in known:
+            from difflib import get_close_matches  # only a mistake needs it
+
+            close = get_close_matches(str(name), known, 1)
+            near = f"did you mean {close[0]!r}? " if close else ""
+            raise CallError(f"there is no dump {name!r}", code="unknown-dump", help=f"{near}one of {', '.join(known)}")
+    return names
 
 
 def _compile_dump(source: str | Path, target: str | None, dump: Sequence[str], others: Mapping[str, Any]) -> Artifact:
@@ -135,12 +146,12 @@ def _check_kernel(kernel: object) -> None:
         )
 
 
-def _names(dump: Any) -> Sequence[str]:
+def _names(dump: Any, known: Sequence[str] = DUMPS) -> Sequence[str]:
     if isinstance(dump, str) or not isinstance(dump, Sequence | set | frozenset):
         raise CallError(
             f"dump is {dump!r:.80}, not a list of names",
             code="unknown-dump",
-            help=f"a list of {', '.join(DUMPS)}",
+            help=f"a list of {', '.join(known)}",
         )
     return cast(Sequence[str], dump)
 

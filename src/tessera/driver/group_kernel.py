@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.driver.binding import canonical_strides
+from tessera.driver.explain import Explanation
 from tessera.driver.kernel import Kernel
-from tessera.driver.launch import InterpreterPlan, Launch
+from tessera.driver.launch import InterpreterPlan, Launch, launcher_for
 from tessera.driver.settings import settings
 from tessera.frontend.signature import Signature
 from tessera.runtime.device import Device
+from tessera.runtime.forking import compiling
 from tessera.runtime.views import ArrayView
 
 
@@ -23,14 +25,25 @@ class GroupKernel(Kernel[..., Any]):
 
     def __init__(self, signature: Signature) -> None:
         self._begin(signature)
+        self.explanation: Explanation | None = None
+        """What runs on the arrays that it was loaded for last."""
 
     def loaded(self, pointers: Sequence[int], views: Sequence[ArrayView], device: Device) -> Launch:
         """Return how it is launched on arrays, by the interpreter too."""
-        if not settings().interpret:
-            return super().loaded(pointers, views, device)
         strides = [canonical_strides(view) for view in views]
         spec = self._specialization([None] * len(self.signature.params), pointers, views, strides)
-        return InterpreterPlan(self.signature, spec, (), views).launch
+        name, where = self.signature.name, str(device)
+        if settings().interpret:
+            self.explanation = Explanation(name, "interp", "numpy", where, spec.profile, origin="interpreted")
+            return InterpreterPlan(self.signature, spec, (), views).launch
+        with compiling(), self._compiling:
+            variant = self.variant_for(spec, views, device)
+            launcher = launcher_for(variant, device)
+        facts = {"fixed": variant.fixed, "origin": variant.origin}
+        self.explanation = Explanation.of(variant.artifact, where, spec.profile, **facts)
+        numbers: list[Any] = [None] * (len(self.signature.params) - len(views))
+        shapes = [(view.shape, steps) for view, steps in zip(views, strides, strict=True)]
+        return launcher.prepare([*shapes, *numbers]).launch
 
     def __reduce__(self) -> str:
         raise TypeError("the kernel of a graph's group has no name of its own")

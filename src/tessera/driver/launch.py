@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tessera.driver.native import load_native, load_pool
+from tessera.driver.native import kept, load_native, load_pool
 from tessera.driver.variants import Space, Variant, points, specialize_at
 from tessera.entry import layout
 from tessera.frontend.signature import Signature
 from tessera.frontend.specialize import Specialization
-from tessera.runtime import pool
+from tessera.runtime import host, pool
 from tessera.runtime.arguments import check_overlap, check_writable, elements
 from tessera.runtime.device import CPU, Device
 from tessera.runtime.once import once
@@ -20,6 +20,7 @@ from tessera.runtime.platforms import Again, DevicePlatform, Launcher, Stream, T
 from tessera.runtime.views import ArrayView
 
 pool.load_from(load_pool)
+host.keep_by(kept)
 
 Launch = Callable[[Sequence[int], Sequence[Any], Sequence[object], int], None]
 """Runs a call: addresses, scalar values, objects to keep alive, stream."""

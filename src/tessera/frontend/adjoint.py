@@ -10,6 +10,7 @@ from tessera.autodiff.tiles.adjoint import Adjoint, adjoint_of, inputs_of, outpu
 from tessera.autodiff.tiles.arguments import Added
 from tessera.autodiff.tiles.sizes import shapes_of
 from tessera.data import dataclass
+from tessera.digest import sha256
 from tessera.errors import CallError
 from tessera.frontend.build import BuiltKernel, argument_infos, build_kernel
 from tessera.frontend.generated import Generated
@@ -33,6 +34,11 @@ class AdjointSource(Generated):
 
     text: str
     fixed: tuple[tuple[str, int], ...]
+
+    @property
+    def digest(self) -> str:
+        """What stands for it in the keys of caches."""
+        return sha256(f"{self.fixed}\0{self.text}".encode()).hexdigest()
 
     def build(self, signature: Signature, spec: Specialization) -> BuiltKernel:
         """Return the kernel in TIR-H."""

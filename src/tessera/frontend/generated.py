@@ -13,9 +13,14 @@ if TYPE_CHECKING:
 
 
 class Generated(ABC):
-    """What stands in a signature for a function; a frozen record, by whose fields the code is known in caches."""
+    """What stands in a signature for a function: a frozen record."""
 
     __slots__ = ()
+
+    @property
+    @abstractmethod
+    def digest(self) -> str:
+        """What stands for it in the keys of caches."""
 
     @abstractmethod
     def build(self, signature: Signature, spec: Specialization) -> BuiltKernel:

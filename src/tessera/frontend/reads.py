@@ -19,6 +19,7 @@ from tessera.digest import sha256
 from tessera.errors import LanguageError
 from tessera.frontend.exact import is_number_of_numpy
 from tessera.frontend.function import DeviceFunction
+from tessera.frontend.generated import Generated
 from tessera.frontend.settled import (
     CONTAINERS,
     PLAIN,
@@ -250,6 +251,8 @@ class Reads:
             return f"{value.dtype.str} {value.tobytes().hex()}"
         if value is ABSENT:
             return "absent"
+        if issubclass(kind, Generated):
+            return f"{_label(kind)} {cast('Generated', value).digest}"
         if is_record(value):
             parts = [self._text((*path, ("field", one.name)), getattr(value, one.name)) for one in fields(value)]
             return f"{_label(kind)}({', '.join(parts)})"

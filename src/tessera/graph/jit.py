@@ -8,16 +8,20 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from operator import is_
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 import numpy as np
 
 from tessera.data import dataclass
+from tessera.driver.compile import check_known
 from tessera.driver.traced import TRACERS
 from tessera.errors import CallError, LanguageError, caller_location, shown
 from tessera.frontend.exact import exact
 from tessera.graph.floats import Number
+from tessera.graph.kept import cut
 from tessera.graph.kernels import call_kernel
+from tessera.graph.plan import Group
 from tessera.graph.program import Program
 from tessera.graph.traced import COMPARE, Array, Trace
 from tessera.graph.trees import Outline, flatten, unflatten
@@ -26,8 +30,13 @@ from tessera.numerics.dtypes import f64
 from tessera.ops import arrays
 from tessera.runtime import asarray
 from tessera.runtime.arguments import common_device
+from tessera.runtime.device import Device
 from tessera.runtime.views import ArrayView
 from tessera.target.dims import Dim, solved
+
+if TYPE_CHECKING:
+    from tessera.graph.compiled import CompiledGraph
+    from tessera.graph.explained import GraphExplanation
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,6 +57,7 @@ class Entry:
         constants: arrays of the program around, which follow the arguments.
         outline: how results are nested.
         results: for each the number of the graph's result, or what it is.
+        device: where its arrays are.
     """
 
     program: Program
@@ -58,6 +68,7 @@ class Entry:
     constants: tuple[Any, ...]
     outline: Outline
     results: tuple[tuple[bool, Any], ...]
+    device: Device
 
     def takes(self, leaves: Sequence[Any]) -> bool:
         """Return whether the floats of a call are those that the graph is for."""
@@ -92,7 +103,7 @@ class Jit(Generic[P, R]):
         self._entries: dict[Any, list[Entry]] = {}
         self._known: dict[Any, tuple[Entry, dict[str, int]]] = {}
         self._tracing = threading.RLock()
-        self._last: Entry | None = None
+        self._last: tuple[Entry, dict[str, int]] | None = None
         self._methods: Jit[..., Any] | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -113,6 +124,28 @@ class Jit(Generic[P, R]):
         leaves, outline = flatten((args, kwargs))
         if any(isinstance(leaf, Array | Number) for leaf in leaves):
             return self._function(*args, **kwargs)
+        places, whole, statics = self._arrays(leaves)
+        given = [whole[at] for at in places]
+        read = [arrays.reader(array, "argument").read(array) for array in given]
+        key = outline, statics, tuple((traits, pointer & 15) for pointer, traits, _ in read)
+        found = self._known.get(key)
+        if found is None or not found[0].takes(leaves):
+            found = self._find(leaves, whole, outline, places, statics)
+            if len(self._known) > _MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = found
+        entry, sizes = found
+        self._last = found
+        results = entry.program.run([*given, *entry.constants], sizes, key)
+        made = (results[value] if is_array else value for is_array, value in entry.results)
+        return cast(R, unflatten(entry.outline, made))
+
+    def _arrays(self, leaves: Sequence[Any]) -> tuple[list[int], list[Any], Any]:
+        """Return the places of arrays among the arguments, the arguments with floats as arrays, and what else counts.
+
+        Raises:
+            CallError: `not-an-array`, `no-gradient`.
+        """
         floats = tuple(at for at, leaf in enumerate(leaves) if type(leaf) is float)
         places = [at for at, leaf in enumerate(leaves) if arrays.is_array(leaf)]
         if not places:
@@ -128,25 +161,43 @@ class Jit(Generic[P, R]):
         whole = list(leaves)
         for at in floats:
             whole[at] = _number(leaves[at], first)
-        given = [whole[at] for at in places]
         if "torch" in sys.modules:
-            for array in given:
-                _check_no_gradient(array)
+            for at in places:
+                _check_no_gradient(whole[at])
         apart = {*places}
         statics = floats, tuple(exact(leaf) for at, leaf in enumerate(leaves) if at not in apart)
-        read = [arrays.reader(array, "argument").read(array) for array in given]
-        key = outline, statics, tuple((traits, pointer & 15) for pointer, traits, _ in read)
-        found = self._known.get(key)
-        if found is None or not found[0].takes(leaves):
-            found = self._find(leaves, whole, outline, places, statics)
-            if len(self._known) > _MOST_KNOWN:
-                self._known.clear()
-            self._known[key] = found
-        entry, sizes = found
-        self._last = entry
-        results = entry.program.run([*given, *entry.constants], sizes, key)
-        made = (results[value] if is_array else value for is_array, value in entry.results)
-        return cast(R, unflatten(entry.outline, made))
+        return places, whole, statics
+
+    def compile(
+        self, /, *args: Any, target: str | None = None, dump: Sequence[str] = (), **kwargs: Any
+    ) -> CompiledGraph:
+        """Compile what a call would run, without running it; no device is needed.
+
+        Contiguous, 16-byte aligned arrays are assumed, as `ts.compile` does.
+
+        Args:
+            *args: the arguments of a call; those that are called `target` or `dump` are passed by place.
+            target: what to compile for, as for `ts.compile`.
+            dump: stages to keep: `graph` as it is traced, `groups` into which it is cut, and of the kernels what
+                `ts.compile` keeps: `tirh`, `tirt`, `ll`; on GPUs `ptx`, `cubin`; on CPUs `asm`.
+            **kwargs: the same by name.
+
+        Returns:
+            The kernels' artefacts and the dumps. What is called beside them, such as products, is not compiled.
+
+        Raises:
+            CallError: `unknown-dump`, `no-such-level`.
+            TesseraError: as a call, and as `ts.compile`.
+        """
+        from tessera.graph.compiled import GRAPH_DUMPS, compiled_graph
+
+        names = check_known(dump, GRAPH_DUMPS)
+        leaves, outline = flatten((args, kwargs))
+        places, whole, statics = self._arrays(leaves)
+        entry, sizes = self._find(leaves, whole, outline, places, statics)
+        program = entry.program
+        groups = [step for step in program.plan.steps if isinstance(step, Group)]
+        return compiled_graph(program.module, groups, sizes, target, names)
 
     @property
     def _name(self) -> str:
@@ -199,7 +250,8 @@ class Jit(Generic[P, R]):
         program = Program(trace.writer.finish(values), trace.runs(), contiguous, hints)
         decided = tuple((*what, given) for what, given in trace.decided.items())
         pinned = tuple((at, exact(leaves[at])) for at in sorted(trace.pinned))
-        return Entry(program, tuple(dims), tuple(trace.writer.equal), decided, pinned, constants, nested, results)
+        equal = tuple(trace.writer.equal)
+        return Entry(program, tuple(dims), equal, decided, pinned, constants, nested, results, trace.device)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Return the method of an object; see `jit`."""
@@ -219,9 +271,27 @@ class Jit(Generic[P, R]):
         """
         from tessera.ir.text import text_of
 
+        return text_of(cut(self._ran()[0].program.module))
+
+    def explain(self, html: str | PathLike[str] | None = None) -> GraphExplanation:
+        """Return what the last call ran: its kernels and calls with what they read and write, and why they are apart.
+
+        Args:
+            html: where to write a page, too, that draws the graph as it was traced and as it runs.
+
+        Raises:
+            CallError: `never-run`.
+        """
+        entry, sizes = self._ran()
+        found = entry.program.explain(sizes, entry.device)
+        if html is not None:
+            found.html(html)
+        return found
+
+    def _ran(self) -> tuple[Entry, dict[str, int]]:
         if self._last is None:
             raise CallError(f"{self._name} has not run yet", code="never-run", help="call it first")
-        return text_of(self._last.program.module)
+        return self._last
 
     def __repr__(self) -> str:
         return f"<ts.jit {self._name}>"
@@ -276,6 +346,18 @@ class Method:
     def graph(self) -> str:
         """Return the graph of the last call; see `Jit.graph`."""
         return self._function.methods().graph()
+
+    def explain(self, html: str | PathLike[str] | None = None) -> GraphExplanation:
+        """Return what the last call ran; see `Jit.explain`."""
+        return self._function.methods().explain(html)
+
+    def compile(
+        self, /, *args: Any, target: str | None = None, dump: Sequence[str] = (), **kwargs: Any
+    ) -> CompiledGraph:
+        """Compile what a call would run, without running it; see `Jit.compile`."""
+        instance = self._instance
+        whole = self._function.methods()
+        return whole.compile(type(instance), vars(instance), *args, target=target, dump=dump, **kwargs)
 
 
 _MOST_KNOWN = 4096

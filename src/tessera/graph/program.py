@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from math import prod
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation, SSAValue
 
 from tessera import ops
 from tessera.data import dataclass
@@ -18,30 +17,29 @@ from tessera.driver.group_kernel import GroupKernel
 from tessera.driver.launch import Launch, stream_source
 from tessera.driver.settings import settings
 from tessera.entry.tables import NotDirect
-from tessera.frontend.group.accesses import Access, Shape, Strides, row_major, shape_of
+from tessera.frontend.group.accesses import Access, Shape, row_major
 from tessera.frontend.group.source import signature_of
+from tessera.graph.kept import graph_of, planned
+from tessera.graph.plan import Applied, Called, Group, Output, Step
 from tessera.graph.recorded import Item, Launches, View, is_recorded, record
 from tessera.graph.replay import Replay
-from tessera.ir.graph.structure import CallOp, GraphOp, GroupOp, ReturnOp
-from tessera.ir.graph.sums import ContractOp, ReduceOp
-from tessera.ir.graph.takes import StoredOp
-from tessera.ir.graph.types import ONE, ZERO, array_type, dims_of, ordered
-from tessera.ir.graph.views import BroadcastOp, ConcatOp, ReshapeOp, SliceOp, TransposeOp
-from tessera.numerics.dtypes import DType
+from tessera.ir.graph.types import dims_of
 from tessera.numerics.profiles import current_profile
 from tessera.ops import arrays
 from tessera.ops.linalg.preferences import RULES
 from tessera.runtime.device import Device
 from tessera.runtime.recording import Place
 from tessera.runtime.views import ArrayView
-from tessera.schedule.fuse.groups import GroupPass
 from tessera.schedule.fuse.places import NONE
 from tessera.target.dims import Dim, solved
+
+if TYPE_CHECKING:
+    from tessera.graph.explained import GraphExplanation
 
 Values = list[Any]
 """What a run has computed, by the number of the value."""
 Sizes = Mapping[str, int]
-Step = Callable[[Values], None]
+Run = Callable[[Values], None]
 Call = Callable[..., Any]
 
 _BASE = 1 << 44
@@ -51,58 +49,11 @@ _MOST_BOUND = 1024
 """Kinds of calls that a graph remembers: one with ever new sizes must not grow without limit."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Output:
-    """An array that a group makes, or a part of one that several groups write.
-
-    Args:
-        number: the number of the array.
-        whole: its sizes.
-        dtype: its dtype.
-        dims: the sizes of what the group writes.
-        first: the place of the group's first element in the array.
-    """
-
-    number: int
-    whole: tuple[Dim, ...]
-    dtype: DType
-    dims: tuple[Dim, ...]
-    first: Dim
-
-    def view(self, sizes: Sizes, device: Device) -> ArrayView:
-        """Return what the group writes."""
-        shape, strides = (tuple(_value_of(dim, sizes) for dim in dims) for dims in (self.dims, row_major(self.whole)))
-        return ArrayView(shape, strides, self.dtype, device, readonly=False)
-
-    def bytes_before(self, sizes: Sizes) -> int:
-        """Return how far the group's first element is from that of the array."""
-        return _value_of(self.first, sizes) * self.dtype.bytes
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Kernel:
-    """A group with its kernel.
-
-    Args:
-        name: the kernel's name.
-        kernel: the kernel.
-        shape: its form.
-        inputs: numbers of the values that it reads.
-        outputs: what it makes.
-    """
-
-    name: str
-    kernel: GroupKernel
-    shape: Shape
-    inputs: tuple[int, ...]
-    outputs: tuple[Output, ...]
-
-
 class Program:
     """A graph that can be run.
 
     Args:
-        module: holds one graph, which is cut into groups.
+        module: holds one graph, which is left as it is.
         calls: what it calls, by name: each takes the sizes of symbols and gives a function of arrays.
         contiguous: whether each argument's elements lie side by side, in order.
         hints: sizes of the symbols at the first call.
@@ -117,89 +68,14 @@ class Program:
         hints: Sizes,
         loose: Mapping[str, Sequence[bool]] | None = None,
     ) -> None:
-        GroupPass().apply(module)
         self.module = module
-        self._graph = next(op for op in module.ops if isinstance(op, GraphOp))
+        self.plan, self.origin = planned(module, contiguous, hints, loose or {})
+        self._graph = graph_of(module)
         self._calls = calls
-        self._loose = loose or {}
-        self._hints = hints
-        self._numbers: dict[SSAValue, int] = {}
-        self._strides: dict[SSAValue, Strides | None] = {}
         self._bound: dict[Any, _Bound] = {}
-        block = self._graph.body.block
-        for arg, lies in zip(block.args, contiguous, strict=True):
-            self._number(arg, row_major(dims_of(arg)) if lies else None)
-        self.kernels: dict[Operation, Kernel] = {}
-        for op in block.ops:
-            self._prepare(op)
-        last = cast(ReturnOp, block.last_op)
-        self._results = [self._numbers[value] for value in last.results_]
-
-    def _number(self, value: SSAValue, strides: Strides | None) -> int:
-        self._strides[value] = strides
-        return self._numbers.setdefault(value, len(self._numbers))
-
-    def _lies(self, value: SSAValue) -> bool:
-        """Return whether an array's elements lie side by side, in order."""
-        dims, strides = dims_of(value), self._strides[value]
-        return strides is not None and all(
-            dim == ONE or found == wanted for dim, found, wanted in zip(dims, strides, row_major(dims), strict=True)
-        )
-
-    def _prepare(self, op: Operation) -> None:
-        """Number an op's results, and make the kernel of a group."""
-        if isinstance(op, StoredOp):
-            self._strides[op.result] = self._strides[op.source]
-            self._numbers[op.result] = self._numbers[op.source]
-        elif isinstance(op, TransposeOp | BroadcastOp | SliceOp | ReshapeOp):
-            self._number(op.result, self._strides_of(op))
-        elif isinstance(op, GroupOp):
-            outputs = tuple(map(self._output, op.outputs))
-            layouts = [row_major(output.whole) for output in outputs]
-            shape = shape_of(op, [self._strides[value] for value in op.inputs], layouts, self._hints)
-            name = f"{self._graph.sym_name.data}_{len(self.kernels)}"
-            kernel = GroupKernel(signature_of(name, op, shape))
-            inputs = tuple(self._numbers[value] for value in op.inputs)
-            self.kernels[op] = Kernel(name, kernel, shape, inputs, outputs)
-        elif isinstance(op, CallOp) and op.callee.data in self._loose:
-            for result, is_loose in zip(op.results, self._loose[op.callee.data], strict=True):
-                self._number(result, None if is_loose else row_major(dims_of(result)))
-        else:
-            for result in op.results:
-                self._number(result, row_major(dims_of(result)))
-
-    def _strides_of(self, op: TransposeOp | BroadcastOp | SliceOp | ReshapeOp) -> Strides | None:
-        """Return the strides of a view."""
-        source = self._strides[op.source]
-        if isinstance(op, ReshapeOp) and self._lies(op.source):
-            return row_major(dims_of(op.result))
-        if source is None:
-            return None
-        match op:
-            case TransposeOp():
-                return tuple(source[axis] for axis in op.permutation)
-            case SliceOp():
-                return tuple(ordered(stride * step) for stride, step in zip(source, op.apart, strict=True))
-            case BroadcastOp():
-                of, own, dims = {at: axis for axis, at in enumerate(op.places)}, dims_of(op.source), dims_of(op.result)
-                kept = [axis in of and own[of[axis]] == dim for axis, dim in enumerate(dims)]
-                return tuple(source[of[axis]] if stays else ZERO for axis, stays in enumerate(kept))
-            case ReshapeOp():
-                places = op.places
-                return None if places is None else tuple(ZERO if of is None else source[of] for of in places)
-
-    def _output(self, value: SSAValue) -> Output:
-        """Return what a group makes of a result, which may be a part of a concatenation that lies in its array."""
-        dims, dtype = dims_of(value), array_type(value).dtype
-        concat = joined_by(value)
-        if concat is None or not is_in_place(concat):
-            return Output(self._number(value, row_major(dims)), dims, dtype, dims, ZERO)
-        whole = dims_of(concat.result)
-        number = self._number(concat.result, row_major(whole))
-        self._numbers[value] = number
-        before = [dims_of(source)[concat.axis.data] for source in concat.sources[: concat.sources.index(value)]]
-        first = sum(before, ZERO) * row_major(whole)[concat.axis.data]
-        return Output(number, whole, dtype, dims, ordered(first))
+        self.kernels = {step.name: _kernel(step, step.shape) for step in self.plan.steps if isinstance(step, Group)}
+        """The kernels of its groups by name; those for some sizes are others."""
+        self._launched: dict[str, GroupKernel] = {}
 
     def run(self, given: list[Any], sizes: Sizes, key: Any) -> list[Any]:
         """Run the graph.
@@ -215,7 +91,7 @@ class Program:
         rules = RULES.get()
         key = key, current_profile(), tuple(map(id, rules))
         bound = self._bound.get(key)
-        values: Values = [None] * len(self._numbers)
+        values: Values = [None] * self.plan.count
         values[: len(given)] = given
         given.clear()
         if bound is None:
@@ -231,7 +107,7 @@ class Program:
         else:
             for step in bound.steps:
                 step(values)
-        return [values[number] for number in self._results]
+        return [values[number] for number in self.plan.results]
 
     def sizes(self, given: Sequence[Any]) -> dict[str, int]:
         """Return the sizes of the symbols, which the arguments' shapes decide."""
@@ -239,99 +115,94 @@ class Program:
         pairs = zip(dims, given, strict=True)
         return solved(pair for each, array in pairs for pair in zip(each, array.shape, strict=True))
 
+    def explain(self, sizes: Sizes, device: Device, left: Collection[str] = ()) -> GraphExplanation:
+        """Return what it runs at some sizes.
+
+        Args:
+            sizes: those of the last call.
+            device: where it ran.
+            left: names of what it calls that run as ATen.
+        """
+        from tessera.graph.explained import explained  # most programs ask for none
+
+        loaded = {name: kernel.explanation for name, kernel in self._launched.items() if kernel.explanation is not None}
+        return explained(self.module, sizes, device, self.origin, loaded, left)
+
     def _bind(self, values: Values, sizes: Sizes, rules: object) -> _Bound:
         """Run the graph once, step by step, and return the steps, which are right for such arrays."""
-        steps: list[Step] = []
+        steps: list[Run] = []
         items: list[Item] = []
-        given = [self._numbers[arg] for arg in self._graph.body.block.args]
+        given = range(len(self._graph.body.block.args))
         held = {number: arrays.nbytes(values[number], "an argument") for number in given}
         records = is_recorded(values) and not settings().debug
         like = values[0]
-        last = self._last_uses()
-        for place, op in enumerate(self._graph.body.block.ops):
-            if isinstance(op, ReturnOp):
-                break
-            if isinstance(op, StoredOp) or (isinstance(op, ConcatOp) and is_in_place(op)):
-                continue
-            step = self._step(op, values, sizes)
+        for what, gone in zip(self.plan.steps, self.plan.gone, strict=True):
+            step = self._step(what, values, sizes)
             steps.append(step)
             if records:
-                item = self._recorded(op, step, values)
+                item = _recorded(what, step, values)
                 items.append(item)
                 made = () if isinstance(item, View) else item.results
                 held |= {number: arrays.nbytes(values[number], "a value") for number in made}
             else:
                 step(values)
-            gone = last.get(place, [])
             if gone:
                 drop = partial(_drop, gone)
                 drop(values)
                 steps.append(drop)
-        return _Bound(steps, _replay(items, like, given, self._results, held) if records else None, rules)
+        return _Bound(steps, _replay(items, like, given, self.plan.results, held) if records else None, rules)
 
-    def _recorded(self, op: Operation, step: Step, values: Values) -> Item:
-        """Run a step and return what it was."""
-        operands, results = ([self._numbers[one] for one in of] for of in (op.operands, op.results))
-        exact = step.places() if isinstance(step, _Launched) else None
-        pure = isinstance(op, GroupOp | ContractOp | ReduceOp)
-        return record(step, operands, results, values, pure, exact)
+    def _step(self, step: Step, values: Values, sizes: Sizes) -> Run:
+        match step:
+            case Group():
+                return self._launch(step, values, sizes)
+            case Called():
+                return partial(_call, self._calls[step.callee](sizes), step.operands, step.goals, step.lies)
+            case Applied():
+                return partial(_apply, _function_of(step, sizes), step.operands, step.goal)
 
-    def _last_uses(self) -> dict[int, list[int]]:
-        """Return the numbers of values that nothing needs after an op, by its place."""
-        last: dict[int, int] = {}
-        for place, op in enumerate(self._graph.body.block.ops):
-            for value in (*op.operands, *op.results):
-                last[self._numbers[value]] = place
-        found: dict[int, list[int]] = {}
-        kept = {*self._results, 0}  # results are made beside the first
-        for number, place in last.items():
-            if number not in kept:
-                found.setdefault(place, []).append(number)
-        return found
-
-    def _step(self, op: Operation, values: Values, sizes: Sizes) -> Step:
-        if isinstance(op, GroupOp):
-            return self._launch(op, values, sizes)
-        goals = [self._numbers[value] for value in op.results]
-        operands = [self._numbers[value] for value in op.operands]
-        if isinstance(op, CallOp):
-            lies = [self._lies(value) for value in op.results]
-            return partial(_call, self._calls[op.callee.data](sizes), operands, goals, lies)
-        return partial(_apply, _function_of(op, sizes), operands, goals[0])
-
-    def _launch(self, op: GroupOp, values: Values, sizes: Sizes) -> Step:
+    def _launch(self, group: Group, values: Values, sizes: Sizes) -> Run:
         """Return how a group's kernel is launched on arrays such as these."""
-        kernel = self.kernels[op]
         like = next(value for value in values if value is not None)
         makers = [
             arrays.maker(like, tuple(_value_of(dim, sizes) for dim in output.whole), output.dtype)
-            for output in kernel.outputs
+            for output in group.outputs
         ]
-        found = [arrays.view(values[number], "argument") for number in kernel.inputs]
+        found = [arrays.view(values[number], "argument") for number in group.inputs]
         device = found[0].device if found else arrays.view(like, "argument").device
-        made = [output.view(sizes, device) for output in kernel.outputs]
-        before = [output.bytes_before(sizes) for output in kernel.outputs]
+        made = [_view(output, sizes, device) for output in group.outputs]
+        before = [_value_of(output.first, sizes) * output.dtype.bytes for output in group.outputs]
         if any(0 in view.shape for view in made):
-            return partial(_make, makers, [output.number for output in kernel.outputs], like)
-        starts = [arrays.start(values[number], "argument") for number in kernel.inputs]
+            return partial(_make, makers, [output.number for output in group.outputs], like)
+        starts = [arrays.start(values[number], "argument") for number in group.inputs]
         pointers: list[int] = []
         views: list[ArrayView] = []
-        for access in kernel.shape.accesses:
+        for access in group.shape.accesses:
             whole = (made if access.is_result else found)[access.number]
-            views.append(_seen(access, kernel.shape, whole))
+            views.append(_seen(access, group.shape, whole))
             apart = _BASE * (2 + access.number)
             pointers.append(apart + before[access.number] if access.is_result else starts[access.number])
-        launch = _kernel_at(kernel, op, sizes).loaded(pointers, views, device)
-        scalars = [_value_of(dim, sizes) for dim in kernel.shape.sizes]
-        sources = tuple((access.is_result, access.number) for access in kernel.shape.accesses)
+        kernel = self._launched[group.name] = self._kernel_at(group, sizes)
+        launch = kernel.loaded(pointers, views, device)
+        scalars = [_value_of(dim, sizes) for dim in group.shape.sizes]
+        sources = tuple((access.is_result, access.number) for access in group.shape.accesses)
         stream = stream_source([like], device)
-        return _Launched(kernel, launch, makers, before, scalars, stream, sources, arrays.starter(like))
+        return _Launched(group, launch, makers, before, scalars, stream, sources, arrays.starter(like))
+
+    def _kernel_at(self, group: Group, sizes: Sizes) -> GroupKernel:
+        """Return a group's kernel for some sizes, which are compiled in where no array has them."""
+        shape = group.shape.at(sizes)
+        return self.kernels[group.name] if shape == group.shape else _kernel(group, shape)
 
 
-def _kernel_at(kernel: Kernel, op: GroupOp, sizes: Sizes) -> GroupKernel:
-    """Return a group's kernel for some sizes, which are compiled in where no array has them."""
-    shape = kernel.shape.at(sizes)
-    return kernel.kernel if shape == kernel.shape else GroupKernel(signature_of(kernel.name, op, shape))
+def _kernel(group: Group, shape: Shape) -> GroupKernel:
+    return GroupKernel(signature_of(group.name, group.text, shape, group.dtypes))
+
+
+def _view(output: Output, sizes: Sizes, device: Device) -> ArrayView:
+    """Return what a group writes."""
+    shape, strides = (tuple(_value_of(dim, sizes) for dim in dims) for dims in (output.dims, row_major(output.whole)))
+    return ArrayView(shape, strides, output.dtype, device, readonly=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -344,9 +215,23 @@ class _Bound:
         rules: what functions around the call say of products, kept as calls are told apart by their identity.
     """
 
-    steps: list[Step]
+    steps: list[Run]
     replay: Replay | None
     rules: object
+
+
+def _recorded(what: Step, step: Run, values: Values) -> Item:
+    """Run a step and return what it was."""
+    match what:
+        case Group():
+            operands, results = what.inputs, [output.number for output in what.outputs]
+        case Called():
+            operands, results = what.operands, what.goals
+        case Applied():
+            operands, results = what.operands, [what.goal]
+    exact = step.places() if isinstance(step, _Launched) else None
+    pure = isinstance(what, Group) or (isinstance(what, Applied) and what.kind in ("contract", "reduce"))
+    return record(step, operands, results, values, pure, exact)
 
 
 def _replay(
@@ -365,7 +250,7 @@ class _Launched:
     """Launches a kernel, after it has made arrays for its results.
 
     Args:
-        kernel: the kernel.
+        group: its ops.
         launch: its launch.
         makers: make the results' arrays.
         before: how far the first byte of each result is from that of its array.
@@ -379,7 +264,7 @@ class _Launched:
 
     def __init__(
         self,
-        kernel: Kernel,
+        group: Group,
         launch: Launch,
         makers: Sequence[arrays.Maker],
         before: Sequence[int],
@@ -388,8 +273,8 @@ class _Launched:
         sources: tuple[tuple[bool, int], ...],
         start: Callable[[Any], int],
     ) -> None:
-        self._inputs = kernel.inputs
-        self._goals = [output.number for output in kernel.outputs]
+        self._inputs = group.inputs
+        self._goals = [output.number for output in group.outputs]
         self._before = before
         self._launch, self._makers, self._scalars = launch, makers, scalars
         self._stream, self._sources = stream, sources
@@ -441,17 +326,6 @@ def _lying(array: Any) -> Any:
     return np.ascontiguousarray(cast(Any, array)) if isinstance(array, np.ndarray) else array
 
 
-def joined_by(value: SSAValue) -> ConcatOp | None:
-    """Return the concatenation that alone reads a value, None where there is none."""
-    use = value.get_user_of_unique_use()
-    return use if isinstance(use, ConcatOp) else None
-
-
-def is_in_place(op: ConcatOp) -> bool:
-    """Return whether groups write each part of a concatenation where it lies."""
-    return all(isinstance(source.owner, GroupOp) and joined_by(source) is op for source in op.sources)
-
-
 def _value_of(dim: Dim, sizes: Sizes) -> int:
     value = dim.value(sizes)
     assert value is not None, "a call decides all sizes"
@@ -473,31 +347,29 @@ def _seen(access: Access, shape: Shape, view: ArrayView) -> ArrayView:
     return ArrayView(tuple(sizes), tuple(strides), view.dtype, view.device, view.readonly)
 
 
-def _function_of(op: Operation, sizes: Sizes) -> Call:
-    """Return what an op does to arrays of the library they are of."""
-    match op:
-        case TransposeOp():
-            return partial(_transposed, op.permutation)
-        case ReshapeOp():
-            return partial(_reshaped, tuple(_value_of(dim, sizes) for dim in dims_of(op.result)))
-        case BroadcastOp():
-            return partial(_broadcast, op.places, tuple(_value_of(dim, sizes) for dim in dims_of(op.result)))
-        case SliceOp():
-            return partial(_sliced, _slices(op, dims_of(op.result), sizes))
-        case ConcatOp():
-            return partial(_joined, op.axis.data)
-        case ContractOp():
+def _function_of(step: Applied, sizes: Sizes) -> Call:
+    """Return what is done to arrays by the library they are of."""
+    dims = tuple(_value_of(dim, sizes) for dim in step.dims)
+    match step.kind:
+        case "transpose":
+            return partial(_transposed, step.numbers)
+        case "reshape":
+            return partial(_reshaped, dims)
+        case "broadcast":
+            return partial(_broadcast, step.numbers, dims)
+        case "slice":
+            return partial(_sliced, _slices([_value_of(dim, sizes) for dim in step.starts], step.numbers, dims))
+        case "concat":
+            return partial(_joined, step.numbers[0])
+        case "contract":
             return ops.matmul
-        case ReduceOp():
-            return partial(_reduced, op.fn.data, op.reduced, array_type(op.source).rank)
         case _:
-            raise AssertionError(f"{op.name} stands outside of groups")
+            return partial(_reduced, step.fn, step.numbers)
 
 
-def _slices(op: SliceOp, dims: Sequence[Dim], sizes: Sizes) -> tuple[slice, ...]:
-    """Return the part that a slice is: in each dimension as many elements as some sizes say."""
-    starts, counts = ([_value_of(dim, sizes) for dim in each] for each in (op.first, dims))
-    bounds = zip(starts, op.apart, counts, strict=True)
+def _slices(starts: Sequence[int], steps: Sequence[int], counts: Sequence[int]) -> tuple[slice, ...]:
+    """Return the part that a slice is."""
+    bounds = zip(starts, steps, counts, strict=True)
     return tuple(slice(at, at + max((count - 1) * step + 1, 0) if count else at, step) for at, step, count in bounds)
 
 
@@ -527,9 +399,9 @@ def _joined(axis: int, *given: Any) -> Any:
     return np.concatenate(given, axis)
 
 
-def _reduced(fn: str, axes: tuple[int, ...], rank: int, array: Any) -> Any:
-    whole = len(axes) == rank
+def _reduced(fn: str, axes: tuple[int, ...], array: Any) -> Any:
+    """Reduce an array along some dimensions, or all."""
     if fn == "sum":
-        return ops.reduce.sum(array, None if whole else axes)
-    found = (ops.reduce.max if fn == "max" else ops.reduce.min)(array, None if whole else axes[0])
-    return found if whole else found[0]
+        return ops.reduce.sum(array, axes or None)
+    found = (ops.reduce.max if fn == "max" else ops.reduce.min)(array, axes[0] if axes else None)
+    return found[0] if axes else found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
 
@@ -31,6 +31,22 @@ _COLLECTIONS = {
 }
 """Features that stand for others and add no instruction, which Linux does not list (Intel, "AVX10 Architecture
 Specification", 3.1.1: Intel AVX10.1 is the AVX-512 of Xeon 6)."""
+
+
+Keep = Callable[[str, Callable[[], bytes]], bytes]
+"""Returns what is known by a name and made by a function, perhaps from a cache."""
+
+_keep: list[Keep] = []
+
+
+def keep_by(keep: Keep) -> None:
+    """Say how facts about this machine are kept between processes."""
+    _keep[:] = [keep]
+
+
+def kept(name: str, make: Callable[[], bytes]) -> bytes:
+    """Return facts about this machine, kept between processes if there is a way."""
+    return _keep[0](name, make) if _keep else make()
 
 
 def architecture() -> str:

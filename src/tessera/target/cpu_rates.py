@@ -39,3 +39,9 @@ LONG_PIECE = 320
 FAR_PIECE = 4096
 """Bytes from which on the lines that prefetchers take from the neighbour do not matter; where the CPU has matrix units,
 too: its prefetchers follow a stream to the end of a page (measured on Sapphire Rapids)."""
+
+CLOCK = 3e9
+CORE_MEMORY = 10e9
+LAUNCH = 10e-6
+"""Assumed of all CPUs where whole graphs are explained, which takes no more than their order of magnitude: cycles a
+second, bytes that one core moves in a second, and seconds from a kernel's call to its first element."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.schedule.fuse.groups import MOST_OPS
+from tessera.schedule.fuse.apart import MOST_OPS
 
 RNG = np.random.default_rng(5)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import llvmlite.binding as llvm
-
-from tessera.runtime.host import architecture, matrix_unit_granted
+from tessera.runtime.host import architecture, kept, matrix_unit_granted
 from tessera.target.cpus import WITHOUT
 from tessera.target.records import TargetRecord
 from tessera.target.registry import target_named
@@ -51,12 +50,22 @@ def cache_bytes(level: int) -> int:
     return 0
 
 
+def _asked() -> bytes:
+    """Return what LLVM says of this machine's CPU, as JSON."""
+    import llvmlite.binding as llvm  # takes longer than all else that a kernel from the disk cache needs
+
+    host: Any = llvm.get_host_cpu_features()
+    names = sorted(name for name, present in host.items() if present)
+    facts = names, host.flatten(), llvm.get_process_triple(), llvm.get_host_cpu_name()
+    return json.dumps(facts).encode()
+
+
 @cache
 def host_target() -> TargetRecord:
     """Return the record of this machine's CPU, named `cpu`."""
     arch = architecture()
-    host: Any = llvm.get_host_cpu_features()
-    features = frozenset(name for name in KNOWN_FEATURES[arch] if host.get(name))
+    names, flat, triple, cpu = json.loads(kept("host", _asked))
+    features = frozenset(KNOWN_FEATURES[arch]) & {*names}
     if arch == "aarch64":
         features |= {"neon", "fma", "f16c"}
         vector_bytes = 16
@@ -75,9 +84,9 @@ def host_target() -> TargetRecord:
         l1_bytes=cache_bytes(1) or 32 << 10,
         l2_bytes=cache_bytes(2) or 512 << 10,
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-        triple=str(llvm.get_process_triple()),
-        cpu=str(llvm.get_host_cpu_name()),
-        llvm_features=",".join([str(host.flatten()), *(WITHOUT if vector_bytes == 64 else ())]),
+        triple=triple,
+        cpu=cpu,
+        llvm_features=",".join([flat, *(WITHOUT if vector_bytes == 64 else ())]),
     )
 
 

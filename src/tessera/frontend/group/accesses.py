@@ -98,6 +98,20 @@ class Shape:
         ]
         return replace(self, axes=tuple(fixed))
 
+    def as_data(self) -> tuple[Any, ...]:
+        """Return it as tuples of numbers and texts."""
+        accesses = tuple((one.number, one.is_result, one.place, one.part, one.rank) for one in self.accesses)
+        axes = tuple((axis.parts, axis.block, None if axis.size is None else str(axis.size)) for axis in self.axes)
+        return accesses, axes, tuple(map(str, self.sizes))
+
+    @classmethod
+    def from_data(cls, data: Any) -> Shape:
+        """Return the form that `as_data` was given; lists may stand for tuples."""
+        accesses, axes, sizes = data
+        read = tuple(Access(number, is_result, tuple(place), *rest) for number, is_result, place, *rest in accesses)
+        along = tuple(Axis(tuple(parts), block, None if size is None else dim_of(size)) for parts, block, size in axes)
+        return cls(read, along, tuple(map(dim_of, sizes)))
+
     def _axis_of(self, part: int) -> int:
         return next(number for number, axis in enumerate(self.axes) if part in axis.parts)
 

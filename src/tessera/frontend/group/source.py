@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.data import dataclass
+from tessera.digest import sha256
 from tessera.frontend.build import BuiltKernel, argument_infos, argument_types
 from tessera.frontend.generated import Generated
 from tessera.frontend.group.accesses import Access, Shape
@@ -18,8 +20,7 @@ from tessera.ir.graph.structure import ReturnOp as GraphReturnOp
 from tessera.ir.graph.types import array_type
 from tessera.ir.text import parse_module, text_of
 from tessera.ir.tile.structure import KernelOp, ReturnOp
-from tessera.numerics import dtypes
-from tessera.numerics.dtypes import DType, Policy
+from tessera.numerics.dtypes import DType, Policy, i64
 from tessera.target.dims import Dim
 
 
@@ -36,6 +37,11 @@ class GroupSource(Generated):
     name: str
     text: str
     shape: Shape
+
+    @property
+    def digest(self) -> str:
+        """What stands for it in the keys of caches."""
+        return sha256(f"{self.name}\0{self.shape.as_data()}\0{self.text}".encode()).hexdigest()
 
     def build(self, signature: Signature, spec: Specialization) -> BuiltKernel:
         """Return the kernel in TIR-H."""
@@ -66,29 +72,37 @@ class GroupSource(Generated):
         return axis.block or (fixed[f"d{number}"] if axis.size is None else axis.size.scale)
 
 
-def signature_of(name: str, group: GroupOp, shape: Shape) -> Signature:
-    """Return the parameters of a group's kernel: what it reads, `x0` …, what it writes, `y0` …, and sizes, `n0` …."""
-    params = [_tensor(number, access, group, shape) for number, access in enumerate(shape.accesses)]
-    sizes = [ScalarParam(f"n{number}", dtypes.i64) for number in range(len(shape.sizes))]
-    return Signature(GroupSource(name, text_of(_alone(group)), shape), (*params, *sizes), known_as=name)
+def signature_of(name: str, text: str, shape: Shape, dtypes: Sequence[DType]) -> Signature:
+    """Return the parameters of a group's kernel: what it reads, `x0` …, what it writes, `y0` …, and sizes, `n0` ….
+
+    Args:
+        name: the kernel's name.
+        text: as `text_of_group` gives it.
+        shape: the kernel's form.
+        dtypes: as `dtypes_of` gives them.
+    """
+    params = [_tensor(number, access, shape, dtypes[number]) for number, access in enumerate(shape.accesses)]
+    sizes = [ScalarParam(f"n{number}", i64) for number in range(len(shape.sizes))]
+    return Signature(GroupSource(name, text, shape), (*params, *sizes), known_as=name)
 
 
-def _tensor(number: int, access: Access, group: GroupOp, shape: Shape) -> TensorParam:
+def _tensor(number: int, access: Access, shape: Shape, dtype: DType) -> TensorParam:
     whole = shape.whole_along(access)
     names = [f"{'d' if axis in whole else 'p'}{axis}" for axis in shape.along(access)]
     names += [f"q{number}_{axis}" for axis in range(access.rank)]
     dims = tuple(Dim((each,)) for each in names) or (Dim(),)
-    return TensorParam(f"{'y' if access.is_result else 'x'}{number}", dims, Policy(_dtype(access, group)))
+    return TensorParam(f"{'y' if access.is_result else 'x'}{number}", dims, Policy(dtype))
 
 
-def _dtype(access: Access, group: GroupOp) -> DType:
-    values = group.outputs if access.is_result else group.inputs
-    return array_type(values[access.number]).dtype
+def dtypes_of(group: GroupOp, shape: Shape) -> tuple[DType, ...]:
+    """Return the dtype of each array that a group reads or writes, in the order of its kernel's form."""
+    values = [(group.outputs if access.is_result else group.inputs)[access.number] for access in shape.accesses]
+    return tuple(array_type(value).dtype for value in values)
 
 
-def _alone(group: GroupOp) -> ModuleOp:
-    """Return a module with a group whose operands are those of a graph around it."""
+def text_of_group(group: GroupOp) -> str:
+    """Return a group's ops, as those of a graph whose arguments are its operands."""
     graph = GraphOp("group", [value.type for value in group.inputs])
     clone = group.clone(dict(zip(group.inputs, graph.body.block.args, strict=False)))
     graph.body.block.add_ops([clone, GraphReturnOp(clone.results)])
-    return ModuleOp([graph])
+    return text_of(ModuleOp([graph]))

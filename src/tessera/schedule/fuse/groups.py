@@ -22,6 +22,17 @@ from tessera.ir.graph.types import ONE, array_type, dims_of
 from tessera.ir.graph.views import ConcatOp
 from tessera.ir.passes import Pass
 from tessera.numerics.functions import FUNCTIONS
+from tessera.schedule.fuse.apart import (
+    BETWEEN,
+    BY_PARTS,
+    MOST_INPUTS,
+    MOST_OPS,
+    OTHER_AXES,
+    OTHER_ROWS,
+    TOO_MANY_INPUTS,
+    TOO_MANY_OPS,
+    Apart,
+)
 from tessera.schedule.fuse.group import Group
 from tessera.schedule.fuse.outside import (
     FEW_PROGRAMS,
@@ -49,8 +60,6 @@ from tessera.schedule.fuse.places import (
 from tessera.schedule.fuse.writing import GroupWriter
 from tessera.target.dims import Dim
 
-MOST_OPS = 160
-MOST_INPUTS = 28
 MOST_REPEATED = 12
 REPEATED = 64
 """The cost of ops (`numerics.functions`) that readers along more axes compute for themselves."""
@@ -70,8 +79,8 @@ class GroupPass(Pass):
             cut(graph)
 
 
-def cut(graph: GraphOp) -> None:
-    """Put the ops of a graph into groups."""
+def cut(graph: GraphOp) -> list[Apart]:
+    """Put the ops of a graph into groups; return why groups that read one another are not one."""
     prepare(graph)
     cutter = Cutter(graph.body.block)
     for op in list(graph.body.block.ops):
@@ -80,7 +89,10 @@ def cut(graph: GraphOp) -> None:
     for op in graph.body.block.ops:
         if isinstance(op, ConcatOp):
             cutter.join(op)
-    GroupWriter(graph, *cutter.groups()).write()
+    groups, absorbed = cutter.groups()
+    apart = cutter.apart()
+    written = GroupWriter(graph, groups, absorbed).write()
+    return [Apart(written[one], written[other], why) for one, other, why in apart if {one, other} <= written.keys()]
 
 
 class Cutter:
@@ -94,6 +106,18 @@ class Cutter:
         self._home: dict[Operation, Group] = {}
         self._by_parts: dict[tuple[tuple[Dim, ...], int], Group] = {}
         self._order = {op: number for number, op in enumerate(block.ops)}
+        self._refused: list[tuple[Operation, Operation, str]] = []
+        """Ops, each with one of a group that it did not join, and why."""
+
+    def apart(self) -> list[tuple[Group, Group, str]]:
+        """Return groups that read others with which they could not be one, and why."""
+        homes = self._home
+        known = [(one, other, why) for one, other, why in self._refused if one in homes and other in homes]
+        found = {(homes[one], homes[other], why): None for one, other, why in known if homes[one] is not homes[other]}
+        return list(found)
+
+    def _refuse(self, op: Operation, group: Group, why: str) -> None:
+        self._refused.append((op, next(reversed(group.places)), why))
 
     def groups(self) -> tuple[list[Group], set[Operation]]:
         """Return the groups, and the ops of none that each reader has for itself."""
@@ -113,7 +137,9 @@ class Cutter:
         for group in list(dict.fromkeys(self._home.values())):
             full = [read for read in dict.fromkeys(reads_of(group)) if len(set(read[1]) - {NONE}) == len(group.axes)]
             beside = dict.fromkeys(other for read in full for other in by_array.get(read, ()))
-            into = next((one for one in beside if self._is_alike(one, group) and self._unite(one, group, {})), group)
+            into = next(
+                (one for one in beside if self._is_alike(one, group) and not self._unite(one, group, {})), group
+            )
             for read in full:
                 by_array.setdefault(read, {})[into] = None
 
@@ -225,10 +251,16 @@ class Cutter:
         chosen: tuple[Group, Place] | None = None
         for group, place in known:
             if chosen is None:
-                chosen = (group, place) if self._may_join(op, group) else None
-            elif group is not chosen[0]:
-                self._merge(op, chosen, (group, place))
-        if chosen is None or (chosen[1] != self._agreed(op, *chosen)):
+                why = self._why_not(op, group)
+                chosen = None if why else (group, place)
+            else:
+                why = "" if group is chosen[0] else self._merge(op, chosen, (group, place))
+            if why:
+                self._refuse(op, group, why)
+        if chosen is not None and chosen[1] != self._agreed(op, *chosen):
+            self._refuse(op, chosen[0], OTHER_AXES)
+            chosen = None
+        if chosen is None:
             chosen = _alone(op.results[0])
         self._put(op, *chosen)
 
@@ -242,7 +274,10 @@ class Cutter:
         if not goes_along_rows(op) and not goes_along_columns(op):
             return
         found = self._found(source)
-        if found is None or not self._reduces(op, *found):
+        why = "" if found is None else self._why_not_reduced(op, *found)
+        if found is not None and why:
+            self._refuse(op, found[0], why)
+        if found is None or why:
             found = _alone(source)
         group, place = found
         group.reduced = _reduced(op, place)
@@ -255,11 +290,12 @@ class Cutter:
             group, place = found
             along = place[op.axis.data]
             count = _beside_rows(op, group, along) if group.reduced else op.count.data
-            if count and group.parts in (None, (along, count)) and self._may_join(op, group):
+            if count and group.parts in (None, (along, count)) and not self._why_not(op, group):
                 group.parts = along, count
                 self._put(self._by(op, count), group, place)
                 return
-        group, place = self._apart(op)
+            self._refuse(op, found[0], self._why_not(op, found[0]) or BY_PARTS)
+        group, place = self._for_parts(op)
         group.repeated |= self._chain(op.source)
         self._put(op, group, place)
 
@@ -283,13 +319,13 @@ class Cutter:
         op.erase()
         return other
 
-    def _apart(self, op: PartsOp) -> tuple[Group, Place]:
+    def _for_parts(self, op: PartsOp) -> tuple[Group, Place]:
         """Return a group of reductions by parts along the same axis, with the place of the operand in it."""
         fresh, place = _alone(op.source)
         along = place[op.axis.data]
         key = tuple(fresh.axes), along
         group = self._by_parts.get(key)
-        if group is None or not self._may_join(op, group):
+        if group is None or self._why_not(op, group):
             fresh.parts = along, op.count.data
             group = self._by_parts[key] = fresh
         return group, place
@@ -311,33 +347,39 @@ class Cutter:
                 return set()
         return found
 
-    def _reduces(self, op: ReduceOp, group: Group, place: Place) -> bool:
-        """Return whether a reduction of a value at a place can join its group."""
+    def _why_not_reduced(self, op: ReduceOp, group: Group, place: Place) -> str:
+        """Return why a reduction of a value at a place cannot join its group, nothing where it can."""
         along = _reduced(op, place)
         alike = group.reduced in (frozenset(), along) and group.parts is None
         # A row is all of the last axes, in every value of the group; columns are as long as they are in the first.
         last = along == frozenset(range(len(group.axes) - len(along), len(group.axes)))
         whole = sum(dim != ONE for dim in dims_of(op.source)) == len(group.axes)
-        return alike and (last or whole) and self._may_join(op, group)
+        return self._why_not(op, group) if alike and (last or whole) else OTHER_ROWS
 
     def _put(self, op: Operation, group: Group, place: Place) -> None:
         group.places[op] = place
         self._home[op] = group
 
-    def _may_join(self, op: Operation, group: Group) -> bool:
+    def _why_not(self, op: Operation, group: Group) -> str:
+        """Return why an op cannot join a group, nothing where it can."""
         reads = {root for root in map(root_of, op.operands) if root.owner not in group.places}
-        if len(group.places) >= MOST_OPS or len({*group.inputs(), *reads}) > MOST_INPUTS:
-            return False
-        return not self._between([op], group)
+        if len(group.places) >= MOST_OPS:
+            return TOO_MANY_OPS
+        if len({*group.inputs(), *reads}) > MOST_INPUTS:
+            return TOO_MANY_INPUTS
+        return BETWEEN if self._between([op], group) else ""
 
-    def _merge(self, op: Operation, into: tuple[Group, Place], other: tuple[Group, Place]) -> None:
-        """Make one group of two of which an op reads values, where their axes are the same."""
+    def _merge(self, op: Operation, into: tuple[Group, Place], other: tuple[Group, Place]) -> str:
+        """Make one group of two of which an op reads values; return why that cannot be, nothing where it can."""
         (first, place), (second, there) = into, other
         renamed = dict(zip(there, place, strict=True))
         whole = set(range(len(second.axes))) <= renamed.keys() and second.parts is None
         alike = not second.reduced or frozenset(renamed.get(axis, NONE) for axis in second.reduced) == first.reduced
-        if whole and alike and not self._between([op], second):
-            self._unite(first, second, renamed)
+        if not whole:
+            return OTHER_AXES
+        if not alike:
+            return OTHER_ROWS
+        return BETWEEN if self._between([op], second) else self._unite(first, second, renamed)
 
     def join(self, op: ConcatOp) -> None:
         """Make one group of those that compute parts of a concatenation along the same axes."""
@@ -349,19 +391,19 @@ class Cutter:
             if first.axes == other.axes and not first.reduced | other.reduced and first.parts is other.parts is None:
                 self._unite(first, other, {axis: axis for axis in range(len(first.axes))})
 
-    def _unite(self, first: Group, second: Group, renamed: Mapping[int, int]) -> bool:
-        """Make one group of two, whose axes have the same numbers but for some; return whether that could be."""
+    def _unite(self, first: Group, second: Group, renamed: Mapping[int, int]) -> str:
+        """Make one group of two, whose axes have the same numbers but for some; return why that cannot be."""
         if len(first.places) + len(second.places) > MOST_OPS:
-            return False
+            return TOO_MANY_OPS
         if len({*first.inputs(), *second.inputs()}) > MOST_INPUTS:
-            return False
+            return TOO_MANY_INPUTS
         if self._between(first.places, second) or self._between(second.places, first):
-            return False
+            return BETWEEN
         both = sorted((*first.places, *second.places), key=self._order.__getitem__)
         moved = {op: tuple(renamed.get(at, at) for at in at_) for op, at_ in second.places.items()}
         first.places = {one: first.places.get(one) or moved.get(one, ()) for one in both}
         self._home.update(dict.fromkeys(moved, first))
-        return True
+        return ""
 
     def _between(self, ops: Iterable[Operation], group: Group) -> bool:
         """Return whether what some ops read, other than from a group, needs the group to have run."""

@@ -37,9 +37,10 @@ class GroupWriter:
         self._new = Block(arg_types=self._old.arg_types)
         self._needed = set[SSAValue]()
         self._ready: dict[SSAValue, SSAValue] = dict(zip(self._old.args, self._new.args, strict=True))
+        self._made: dict[Group, GroupOp] = {}
 
-    def write(self) -> None:
-        """Replace the graph's ops."""
+    def write(self) -> dict[Group, GroupOp]:
+        """Replace the graph's ops; return what the groups have become that are needed."""
         waiting = list(self._units())
         self._needed = {value for unit in (*waiting, self._end) for value in self._reads(unit)}
         while waiting:
@@ -52,6 +53,7 @@ class GroupWriter:
         for op in reversed(list(self._old.ops)):
             op.detach()
             op.erase(safe_erase=False)
+        return self._made
 
     def _units(self) -> Iterator[Operation | Group]:
         """Yield what runs as one: groups, and the ops that are in none and that something outside reads."""
@@ -101,6 +103,7 @@ class GroupWriter:
             _copy(op, inside, made.body.block).attributes[AT] = DenseArrayBase.from_list(i64, place)
         made.body.block.add_op(YieldOp([inside[value] for value in outputs]))
         self._new.add_op(made)
+        self._made[group] = made
         self._ready.update(zip(outputs, made.outputs, strict=True))
 
 

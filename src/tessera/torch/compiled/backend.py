@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from typing import Any
 
 from tessera.data import dataclass
 from tessera.errors import CallError
+from tessera.graph.explained import GraphExplanation
 from tessera.graph.program import Program
+from tessera.ops import arrays
 from tessera.target.dims import Dim
 from tessera.torch.compiled import larger
 from tessera.torch.compiled.convert import Converted, Converter, in_order
@@ -71,14 +74,21 @@ class Report:
     reason: str = ""
 
 
+Ran = tuple["Compiled", dict[str, int], Any] | str
+"""A graph that ran, with its sizes and one of its tensors; or why one runs as PyTorch traced it."""
+
+watching: list[list[Ran]] = []
+"""Lists to which graphs are added that run; see `torch.compiled.explained`."""
+
 _HELP = 'leave options={"fallback": "error"} away'
 
 reports: list[Report] = []
 """What became of the graphs of this process, the last one last."""
 
 
+@cache
 def decompositions() -> dict[Any, Any]:
-    """Return how ops are taken apart before they become Graph IR."""
+    """Return how ops are taken apart before they become Graph IR; nobody may change the table."""
     table: dict[Any, Any] = {**_decomp.core_aten_decompositions(), **_decomp.get_decompositions(_APART)}
     for op in _WHOLE:
         for overload in op.overloads():
@@ -112,6 +122,8 @@ class Compiled:
         args.clear()
         if len(sizes) < len(graph.hints):
             sizes |= self._program.sizes(tensors)
+        for ran in watching:
+            ran.append((self, sizes, tensors[0]))
         lies = tuple((tensor.shape, tensor.stride(), tensor.data_ptr() & 15) for tensor in tensors)
         key = *sizes.values(), lies  # a size may be a number that no tensor has
         with torch.no_grad():
@@ -120,6 +132,21 @@ class Compiled:
                 in_order(found[value[0]], value[1]) if is_tensor else _number(value, sizes)
                 for is_tensor, value in graph.results
             ]
+
+    def explain(self, sizes: dict[str, int], like: Any) -> GraphExplanation:
+        """Return what it runs at some sizes, on the device of a tensor."""
+        return self._program.explain(sizes, arrays.view(like, "a tensor").device, self._converted.left)
+
+
+def _as_traced(traced: Any, why: str) -> Any:
+    """Return what runs a graph as PyTorch traced it."""
+
+    def run(*args: Any) -> Any:
+        for ran in watching:
+            ran.append(why)
+        return traced.forward(*args)
+
+    return _aot.make_boxed_func(run)
 
 
 def _number(value: Any, sizes: dict[str, int]) -> Any:
@@ -142,7 +169,7 @@ def compile_graph(traced: Any, _examples: Sequence[Any], fallback: str = "aten")
         reports.append(Report(0, 0, Counter(), str(why)))
         if fallback == "error":
             raise CallError(f"torch.compile: the graph has {why}", code="no-row", help=_HELP) from None
-        return _aot.make_boxed_func(traced.forward)
+        return _as_traced(traced, str(why))
     if converted.left and fallback == "error":
         ops = ", ".join(f"{name} ({count})" for name, count in converted.left.most_common())
         raise CallError(f"torch.compile: no row for {ops}", code="no-row", help=_HELP)
