@@ -18,14 +18,16 @@ from tessera.data import dataclass
 from tessera.driver.group_kernel import GroupKernel
 from tessera.driver.launch import Launch, stream_source
 from tessera.frontend.group.accesses import Access, Shape, Strides, row_major, shape_of
-from tessera.frontend.group.source import signature_of
-from tessera.ir.graph.structure import CallOp, GraphOp, GroupOp, ReturnOp
+from tessera.frontend.group.source import GroupSource, signature_of
+from tessera.graph.overwriting import change, overwritten, write
+from tessera.ir.graph.structure import CallOp, GraphOp, GroupOp, ReturnOp, UpdateOp
 from tessera.ir.graph.sums import ContractOp, ReduceOp
-from tessera.ir.graph.takes import StoredOp
+from tessera.ir.graph.takes import AddRowsOp, StoredOp
 from tessera.ir.graph.types import ONE, ZERO, array_type, dims_of, ordered
 from tessera.ir.graph.views import BroadcastOp, ConcatOp, ReshapeOp, SliceOp, TransposeOp
 from tessera.numerics.dtypes import DType
-from tessera.ops import arrays
+from tessera.ops import arrays, rows
+from tessera.ops.lookup.steps import BACKWARD
 from tessera.runtime.device import Device
 from tessera.runtime.views import ArrayView
 from tessera.schedule.fuse.groups import GroupPass
@@ -98,6 +100,7 @@ class Program:
         contiguous: whether each argument's elements lie side by side, in order.
         hints: sizes of the symbols at the first call.
         loose: for a call by name whether each of its results lies in another order, the same for the same sizes.
+        changing: how many arrays calls overwrite, the first ones, by name; they are their first results.
     """
 
     def __init__(
@@ -107,16 +110,19 @@ class Program:
         contiguous: Sequence[bool],
         hints: Sizes,
         loose: Mapping[str, Sequence[bool]] | None = None,
+        changing: Mapping[str, int] | None = None,
     ) -> None:
         GroupPass().apply(module)
         self.module = module
         self._graph = next(op for op in module.ops if isinstance(op, GraphOp))
+        self._overwritten = overwritten(self._graph.body.block, changing) if changing else {}
         self._calls = calls
         self._loose = loose or {}
         self._hints = hints
         self._numbers: dict[SSAValue, int] = {}
         self._strides: dict[SSAValue, Strides | None] = {}
         self._bound: dict[Any, list[Step]] = {}
+        self._alike: dict[tuple[str, Shape], GroupKernel] = {}
         block = self._graph.body.block
         for arg, lies in zip(block.args, contiguous, strict=True):
             self._number(arg, row_major(dims_of(arg)) if lies else None)
@@ -149,15 +155,26 @@ class Program:
             layouts = [row_major(output.whole) for output in outputs]
             shape = shape_of(op, [self._strides[value] for value in op.inputs], layouts, self._hints)
             name = f"{self._graph.sym_name.data}_{len(self.kernels)}"
-            kernel = GroupKernel(signature_of(name, op, shape))
+            kernel = self._kernel_of(name, op, shape)
             inputs = tuple(self._numbers[value] for value in op.inputs)
             self.kernels[op] = Kernel(name, kernel, shape, inputs, outputs)
+        elif op in self._overwritten:
+            flags = self._overwritten[op]
+            for at, result in enumerate(op.results):
+                in_place = at < len(flags) and flags[at]
+                self._number(result, self._strides[op.operands[at]] if in_place else row_major(dims_of(result)))
         elif isinstance(op, CallOp) and op.callee.data in self._loose:
             for result, is_loose in zip(op.results, self._loose[op.callee.data], strict=True):
                 self._number(result, None if is_loose else row_major(dims_of(result)))
         else:
             for result in op.results:
                 self._number(result, row_major(dims_of(result)))
+
+    def _kernel_of(self, name: str, op: GroupOp, shape: Shape) -> GroupKernel:
+        """Return the kernel of a group; groups that compute the same, as layers do, have one."""
+        signature = signature_of(name, op, shape)
+        source = cast(GroupSource, signature.function)
+        return self._alike.setdefault((source.text, shape), GroupKernel(signature))
 
     def _strides_of(self, op: TransposeOp | BroadcastOp | SliceOp | ReshapeOp) -> Strides | None:
         """Return the strides of a view."""
@@ -257,6 +274,11 @@ class Program:
             return self._launch(op, values, sizes)
         goals = [self._numbers[value] for value in op.results]
         operands = [self._numbers[value] for value in op.operands]
+        if isinstance(op, UpdateOp):
+            return partial(write, *operands)
+        if isinstance(op, CallOp) and op in self._overwritten:
+            flags = self._overwritten[op]
+            return partial(change, self._calls[op.callee.data](sizes), operands, goals, flags)
         if isinstance(op, CallOp):
             lies = [self._lies(value) for value in op.results]
             return partial(_call, self._calls[op.callee.data](sizes), operands, goals, lies)
@@ -284,17 +306,13 @@ class Program:
             views.append(_seen(access, kernel.shape, whole))
             apart = _BASE * (2 + access.number)
             pointers.append(apart + before[access.number] if access.is_result else starts[access.number])
-        launch = _kernel_at(kernel, op, sizes).loaded(pointers, views, device)
+        fixed = kernel.shape.at(sizes)
+        chosen = kernel.kernel if fixed == kernel.shape else self._kernel_of(kernel.name, op, fixed)
+        launch = chosen.loaded(pointers, views, device)
         scalars = [_value_of(dim, sizes) for dim in kernel.shape.sizes]
         sources = tuple((access.is_result, access.number) for access in kernel.shape.accesses)
         stream = stream_source([like], device)
         return _Launched(kernel, launch, makers, before, scalars, stream, sources, _start_of(like))
-
-
-def _kernel_at(kernel: Kernel, op: GroupOp, sizes: Sizes) -> GroupKernel:
-    """Return a group's kernel for some sizes, which are compiled in where no array has them."""
-    shape = kernel.shape.at(sizes)
-    return kernel.kernel if shape == kernel.shape else GroupKernel(signature_of(kernel.name, op, shape))
 
 
 class _Launched:
@@ -424,6 +442,8 @@ def _function_of(op: Operation, sizes: Sizes) -> Call:
             return partial(_joined, op.axis.data)
         case ContractOp():
             return ops.matmul
+        case AddRowsOp():
+            return partial(_added, _value_of(dims_of(op.result)[0], sizes))
         case ReduceOp():
             return partial(_reduced, op.fn.data, op.reduced, array_type(op.source).rank)
         case _:
@@ -461,6 +481,10 @@ def _joined(axis: int, *given: Any) -> Any:
     if arrays.is_torch(given[0]):
         return sys.modules["torch"].cat(given, axis)
     return np.concatenate(given, axis)
+
+
+def _added(count: int, array: Any, index: Any) -> Any:
+    return BACKWARD.fresh(rows.in_rows(array), index, count, -1)[0]
 
 
 def _reduced(fn: str, axes: tuple[int, ...], rank: int, array: Any) -> Any:
