@@ -13,7 +13,7 @@ from tessera.numerics.dtypes import DType, bf16, f32, f64
 from tessera.ops import arrays, rows
 from tessera.ops.optim import kernels, lists
 from tessera.ops.refusals import checked, checked_methods, refused
-from tessera.ops.steps import like, written
+from tessera.ops.steps import check_not_traced, like, written
 from tessera.ops.traced import traced_among
 from tessera.target.artifact import Artifact
 
@@ -57,6 +57,7 @@ class ClipGradNorm:
         most = float(max_norm)
         traced = traced_among(some)
         if traced is None:
+            check_not_traced()
             return _clip(some, most, wide)
         made = [traced.filled((1,), wide)]
         return traced.change("clip_grad_norm_", lambda changed, _read: [_clip(changed, most, wide)], some, (), made)[0]

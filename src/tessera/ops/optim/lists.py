@@ -13,7 +13,7 @@ from tessera.errors import LanguageError, caller_location
 from tessera.numerics.dtypes import f64
 from tessera.ops import arrays, rows
 from tessera.ops.refusals import refused
-from tessera.ops.steps import written
+from tessera.ops.steps import check_not_traced, written
 from tessera.ops.traced import Traced, traced_among
 
 Tree = Sequence[Any] | dict[Any, Any]
@@ -92,6 +92,7 @@ def change(name: str, given: dict[str, list[Any]], numbers: Sequence[Any], launc
     """
     traced = traced_among([one for some in given.values() for one in some])
     if traced is None:
+        check_not_traced()
         launch(given, None)
         written(*(one for name, some in given.items() if name != "grads" for one in some))
         return
