@@ -17,14 +17,14 @@ _ARGNUMS = "__tessera_argnums__"
 @overload
 def autodiff(function: Callable[P, R]) -> Callable[P, R]: ...
 @overload
-def autodiff(*, argnums: int | Sequence[int]) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-def autodiff(function: Any = None, *, argnums: int | Sequence[int] = 0) -> Any:
+def autodiff(*, argnums: int | Sequence[int] | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def autodiff(function: Any = None, *, argnums: int | Sequence[int] | None = None) -> Any:
     """Say by which arguments a function is differentiated: a decorator, above or below `ts.jit`.
 
     Args:
         function: a function of arrays.
         argnums: number of the argument, or numbers of arguments, that `ts.grad` and `ts.value_and_grad` take where they
-            are not told.
+            are not told; by default the last one, as data come first and weights last: `f(x, y, weights)`.
 
     Returns:
         A function that computes the same.
@@ -32,10 +32,11 @@ def autodiff(function: Any = None, *, argnums: int | Sequence[int] = 0) -> Any:
     Raises:
         CallError: `not-a-function` or `bad-argument`.
     """
-    check_argnums(argnums, "argnums")
+    numbers = -1 if argnums is None else argnums
+    check_argnums(numbers, "argnums")
     if function is None:
-        return functools.partial(_marked, argnums=argnums)
-    return _marked(function, argnums)
+        return functools.partial(_marked, argnums=numbers)
+    return _marked(function, numbers)
 
 
 def check_argnums(given: Any, name: str) -> None:

@@ -12,8 +12,8 @@ from tessera.autodiff.partials import PARTIALS
 from tessera.errors import LanguageError
 from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.sums import ContractOp, ReduceOp
-from tessera.ir.graph.takes import TakeOp
-from tessera.ir.graph.types import ONE, ZERO, array_type, dims_of
+from tessera.ir.graph.takes import AddRowsOp, TakeOp
+from tessera.ir.graph.types import ONE, ZERO, array_type, dims_of, product
 from tessera.ir.graph.views import (
     AliasOp,
     BroadcastOp,
@@ -26,7 +26,7 @@ from tessera.ir.graph.views import (
 )
 from tessera.ir.graph.writer import GraphWriter
 from tessera.ir.locations import location_of
-from tessera.numerics.dtypes import i64
+from tessera.numerics.dtypes import f32, i64
 
 Cotangents = Sequence[SSAValue | None]
 """What comes back to each operand of an op; None where it has no influence."""
@@ -184,9 +184,9 @@ def _(op: TakeOp, w: GraphWriter, cotangent: SSAValue) -> Cotangents:
     dims, places, none = dims_of(op.result), op.places, [None] * len(op.indices)
     stay = [at for at in places if isinstance(at, int)]
     thin = [axis for axis in range(len(dims)) if axis not in stay]
-    # One element at most of each row is taken: it gets all that comes back.
     if len(op.indices) != 1 or stay != sorted({*stay}) or any(dims[axis] != ONE for axis in thin):
-        raise no_adjoint(op, "taking several elements along a dimension")
+        return [_added_up(op, w, cotangent), *none]
+    # One element at most of each row is taken: it gets all that comes back.
     (axis,) = (number for number, at in enumerate(places) if not isinstance(at, int))
     whole = dims_of(op.source)
     here = w.apply("eq", w.iota(whole, axis, i64), w.cast(_row_of(w, op.indices[0], thin, axis), i64))
@@ -196,6 +196,74 @@ def _(op: TakeOp, w: GraphWriter, cotangent: SSAValue) -> Cotangents:
 def _row_of(w: GraphWriter, value: SSAValue, thin: Sequence[int], axis: int) -> SSAValue:
     """Return an array with one element along a dimension, in place of some that have one."""
     return w.with_ones(w.without(value, thin), [axis])
+
+
+def _added_up(op: TakeOp, w: GraphWriter, cotangent: SSAValue) -> SSAValue:
+    """Return what comes back to an array of which an element may be taken several times: sums, in a fixed order.
+
+    Dimensions that stay as they are and that no index goes along are the rows; all others are numbered together.
+    """
+    dims, whole, places = dims_of(op.result), dims_of(op.source), op.places
+    chosen = {axis for index in op.indices for axis in _goes_along(index)}
+    stay = {axis: at for axis, at in enumerate(places) if isinstance(at, int) and places.count(at) == 1}
+    rows = [axis for axis, at in stay.items() if at not in chosen]
+    inner = [stay[axis] for axis in rows]
+    apart = [axis for axis in range(len(whole)) if axis not in rows]
+    outer = [axis for axis in range(len(dims)) if axis not in inner]
+    number = _numbers(op, w, apart, outer)
+    dtype = array_type(cotangent).dtype
+    wide = w.cast(cotangent, f32) if dtype.bits < 16 else cotangent
+    length = product([dims[axis] for axis in outer])
+    matrix = w.reshape(w.transpose(wide, [*outer, *inner]), [length, product([dims[axis] for axis in inner])])
+    total = w.add_rows(matrix, w.reshape(number, [length]), product([whole[axis] for axis in apart]))
+    order = [*apart, *rows]
+    found = w.reshape(w.cast(total, dtype), [whole[axis] for axis in order])
+    return w.transpose(found, sorted(range(len(order)), key=order.__getitem__))
+
+
+def _goes_along(index: SSAValue) -> list[int]:
+    """Return the dimensions along which an index may differ."""
+    source, places = index, range(len(dims_of(index)))
+    if isinstance(index.owner, BroadcastOp):
+        source, places = index.owner.source, index.owner.places
+    return [at for at, dim in zip(places, dims_of(source), strict=True) if dim != ONE]
+
+
+def _numbers(op: TakeOp, w: GraphWriter, apart: Sequence[int], outer: Sequence[int]) -> SSAValue:
+    """Return the row-major number of what is taken, of some dimensions of the source; -1 for what lies outside."""
+    dims, whole = dims_of(op.result), dims_of(op.source)
+    shape = [dims[axis] for axis in outer]
+    number, inside = w.broadcast_to(w.full(0, i64), shape), None
+    for axis in apart:
+        at, size = op.places[axis], w.size(whole[axis], i64)
+        place = w.iota(shape, outer.index(at), i64) if isinstance(at, int) else w.cast(_along(w, at, outer), i64)
+        number = w.apply("add", w.apply("mul", number, size), place)
+        if not isinstance(at, int):
+            fits = w.apply("and", w.apply("ge", place, 0), w.apply("lt", place, size))
+            inside = fits if inside is None else w.apply("and", inside, fits)
+    return number if inside is None else w.apply("select", inside, number, -1)
+
+
+def _along(w: GraphWriter, index: SSAValue, outer: Sequence[int]) -> SSAValue:
+    """Return an index along those dimensions alone of which it may differ along no other."""
+    dims = dims_of(index)
+    thin = [dims[axis] if axis in outer else ONE for axis in range(len(dims))]
+    if isinstance(index.owner, BroadcastOp):
+        source, own = index.owner.source, [ONE] * len(dims)
+        for at, dim in zip(index.owner.places, dims_of(source), strict=True):
+            own[at] = dim
+        index = w.broadcast_to(w.reshape(source, own), thin)
+    return w.without(index, [axis for axis in range(len(dims)) if axis not in outer])
+
+
+@pull_back.register
+def _(op: AddRowsOp, w: GraphWriter, cotangent: SSAValue) -> Cotangents:
+    return [w.take(cotangent, [w.with_ones(op.index, [1]), 1], dims_of(op.source)), None]
+
+
+@push_forward.register
+def _(op: AddRowsOp, w: GraphWriter, tangents: Sequence[SSAValue | None]) -> SSAValue | None:
+    return None if tangents[0] is None else w.again(op, [tangents[0], op.index])
 
 
 def _spread(w: GraphWriter, op: ReduceOp, value: SSAValue) -> SSAValue:

@@ -18,6 +18,7 @@ from tessera.driver.compile import check_known
 from tessera.driver.traced import TRACERS
 from tessera.errors import CallError, LanguageError, caller_location, shown
 from tessera.frontend.exact import exact
+from tessera.graph.changes import Span, check_apart, spans_of, write_back
 from tessera.graph.floats import Number
 from tessera.graph.kept import cut
 from tessera.graph.kernels import call_kernel
@@ -58,6 +59,7 @@ class Entry:
         outline: how results are nested.
         results: for each the number of the graph's result, or what it is.
         device: where its arrays are.
+        changed: numbers of the arguments that it writes to.
     """
 
     program: Program
@@ -69,6 +71,7 @@ class Entry:
     outline: Outline
     results: tuple[tuple[bool, Any], ...]
     device: Device
+    changed: tuple[int, ...]
 
     def takes(self, leaves: Sequence[Any]) -> bool:
         """Return whether the floats of a call are those that the graph is for."""
@@ -101,7 +104,7 @@ class Jit(Generic[P, R]):
         functools.update_wrapper(self, function)
         self._function = function
         self._entries: dict[Any, list[Entry]] = {}
-        self._known: dict[Any, tuple[Entry, dict[str, int]]] = {}
+        self._known: dict[Any, tuple[Entry, dict[str, int], list[Span]]] = {}
         self._tracing = threading.RLock()
         self._last: tuple[Entry, dict[str, int]] | None = None
         self._methods: Jit[..., Any] | None = None
@@ -130,12 +133,16 @@ class Jit(Generic[P, R]):
         key = outline, statics, tuple((traits, pointer & 15) for pointer, traits, _ in read)
         found = self._known.get(key)
         if found is None or not found[0].takes(leaves):
-            found = self._find(leaves, whole, outline, places, statics)
+            entry, sizes = self._find(leaves, whole, outline, places, statics)
+            found = entry, sizes, spans_of([*given, *entry.constants], entry.changed) if entry.changed else []
             if len(self._known) > _MOST_KNOWN:
                 self._known.clear()
             self._known[key] = found
-        entry, sizes = found
-        self._last = found
+        entry, sizes, spans = found
+        self._last = entry, sizes
+        if spans:
+            around = (arrays.start(one, "a constant") for one in entry.constants)
+            check_apart([*(pointer for pointer, _, _ in read), *around], spans, entry.changed)
         results = entry.program.run([*given, *entry.constants], sizes, key)
         made = (results[value] if is_array else value for is_array, value in entry.results)
         return cast(R, unflatten(entry.outline, made))
@@ -234,9 +241,10 @@ class Jit(Generic[P, R]):
             name, [ArrayType.of(d, view.dtype) for d, view in zip(dims, views, strict=True)], hints, views[0].device
         )
         filled = list(leaves)
-        for at, argument in zip(places, list(trace.writer.arguments), strict=True):
+        for number, (at, argument) in enumerate(zip(places, list(trace.writer.arguments), strict=True)):
             is_float = type(leaves[at]) is float
-            filled[at] = Number(trace, argument, leaves[at], frozenset([at])) if is_float else Array(trace, argument)
+            array = Array(trace, argument, target=number)
+            filled[at] = Number(trace, argument, leaves[at], frozenset([at])) if is_float else array
         args, kwargs = unflatten(outline, iter(filled))
         function: Callable[..., Any] = self._function
         returned = function(*args, **kwargs)
@@ -247,11 +255,14 @@ class Jit(Generic[P, R]):
         constants = tuple(array for array, _ in trace.constants.values())
         held = [arrays.view(array, "a constant") for array in constants]
         contiguous = [_lies(view) for view in (*views, *held)]
-        program = Program(trace.writer.finish(values), trace.runs(), contiguous, hints)
+        values = write_back(trace, values)
+        changing = trace.changing()
+        program = Program(trace.writer.finish(values), trace.runs(), contiguous, hints, changing=changing)
         decided = tuple((*what, given) for what, given in trace.decided.items())
         pinned = tuple((at, exact(leaves[at])) for at in sorted(trace.pinned))
-        equal = tuple(trace.writer.equal)
-        return Entry(program, tuple(dims), equal, decided, pinned, constants, nested, results, trace.device)
+        equal, changed = tuple(trace.writer.equal), tuple(sorted(trace.targets))
+        device = trace.device
+        return Entry(program, tuple(dims), equal, decided, pinned, constants, nested, results, device, changed)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Return the method of an object; see `jit`."""

@@ -18,7 +18,7 @@ from xdsl.ir import Attribute, Block, SSAValue
 from tessera.digest import sha256
 from tessera.driver.cache import disk_cache
 from tessera.frontend.group.accesses import Shape
-from tessera.graph.plan import Applied, Called, Dims, Group, Output, Plan, Step, plan_of
+from tessera.graph.plan import Applied, Called, Changed, Dims, Group, Output, Plan, Step, Written, plan_of
 from tessera.ir.graph.structure import GraphOp
 from tessera.ir.graph.types import dim_of
 from tessera.ir.passes import PassRunner, clone
@@ -40,7 +40,11 @@ def cut(module: ModuleOp) -> ModuleOp:
 
 
 def planned(
-    module: ModuleOp, contiguous: Sequence[bool], hints: Mapping[str, int], loose: Mapping[str, Sequence[bool]]
+    module: ModuleOp,
+    contiguous: Sequence[bool],
+    hints: Mapping[str, int],
+    loose: Mapping[str, Sequence[bool]],
+    changing: Mapping[str, int],
 ) -> tuple[Plan, str]:
     """Return what a graph does when it runs, and where that came from: `compiled` or `disk cache`.
 
@@ -49,18 +53,19 @@ def planned(
         contiguous: as for `plan_of`, like the others.
         hints: sizes of the symbols at the first call.
         loose: how results of calls lie.
+        changing: how many arrays calls overwrite.
     """
     folder = os.environ.get("TESSERA_DUMP_DIR")  # then the passes must run
     disk = None if folder else disk_cache()
     if disk is None:
         copy = _dumped(module, Path(folder)) if folder else cut(module)
-        return plan_from(as_data(plan_of(graph_of(copy), contiguous, hints, loose))), "compiled"
-    key = key_of(disk.compiler_hash(), module, contiguous, hints, loose)
+        return plan_from(as_data(plan_of(graph_of(copy), contiguous, hints, loose, changing))), "compiled"
+    key = key_of(disk.compiler_hash(), module, contiguous, hints, loose, changing)
     found = disk.find_graph(key)
     if found is not None:
         return plan_from(json.loads(found)), "disk cache"
     with compiling():
-        made = as_data(plan_of(graph_of(cut(module)), contiguous, hints, loose))
+        made = as_data(plan_of(graph_of(cut(module)), contiguous, hints, loose, changing))
     disk.store_graph(key, json.dumps(made, separators=(",", ":")).encode())
     # As a later process reads it, so that the kernels have the keys that it looks for.
     return plan_from(made), "compiled"
@@ -72,6 +77,7 @@ def key_of(
     contiguous: Sequence[bool],
     hints: Mapping[str, int],
     loose: Mapping[str, Sequence[bool]],
+    changing: Mapping[str, int],
 ) -> str:
     """Return the key of a plan.
 
@@ -81,8 +87,10 @@ def key_of(
         contiguous: how the arguments lie.
         hints: sizes of the symbols.
         loose: how results of calls lie.
+        changing: how many arrays calls overwrite.
     """
-    facts = [[*map(bool, contiguous)], sorted(hints.items()), sorted((name, [*one]) for name, one in loose.items())]
+    lies = sorted((name, [*one]) for name, one in loose.items())
+    facts = [[*map(bool, contiguous)], sorted(hints.items()), lies, sorted(changing.items())]
     return sha256("\0".join([compiler, json.dumps(facts), *_lines(graph_of(module))]).encode()).hexdigest()
 
 
@@ -155,6 +163,10 @@ def _step(step: Step) -> Any:
         case Applied():
             sizes = _texts(step.dims), _texts(step.starts)
             return ["apply", step.kind, step.operands, step.goal, *sizes, step.numbers, step.fn]
+        case Changed():
+            return ["change", step.callee, step.operands, step.goals, step.in_place]
+        case Written():
+            return ["write", step.target, step.value]
 
 
 def _step_from(data: Any) -> Step:
@@ -166,5 +178,10 @@ def _step_from(data: Any) -> Step:
     if kind == "call":
         callee, *places = rest
         return Called(callee, *map(tuple, places))
+    if kind == "change":
+        callee, *places = rest
+        return Changed(callee, *map(tuple, places))
+    if kind == "write":
+        return Written(*rest)
     name, operands, goal, dims, starts, numbers, fn = rest
     return Applied(name, tuple(operands), goal, _dims(dims), _dims(starts), tuple(numbers), fn)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, cast
 
-import numpy as np
 from xdsl.ir import SSAValue
 
 from tessera.data import dataclass
@@ -21,6 +20,7 @@ from tessera.ir.graph.callees import Callee, Values
 from tessera.ir.graph.points import CastOp, FullOp, MapOp
 from tessera.ir.graph.structure import CallOp
 from tessera.ir.graph.sums import ContractOp, ReduceOp
+from tessera.ir.graph.takes import AddRowsOp
 from tessera.ir.graph.types import array_type, dims_of
 from tessera.ir.graph.views import BroadcastOp, ConcatOp, PlaceOp, ReshapeOp, SliceOp, TransposeOp
 from tessera.numerics.dtypes import DType
@@ -128,7 +128,7 @@ def _view(trace: Trace, array: Array) -> ArrayView:
     return ArrayView(shape, row_major(shape), array.element, trace.device, readonly=False)
 
 
-_MAKERS = (MapOp, CastOp, ReduceOp, ContractOp, CallOp, ConcatOp, PlaceOp)
+_MAKERS = (MapOp, CastOp, ReduceOp, ContractOp, CallOp, AddRowsOp, ConcatOp, PlaceOp)
 _VIEWS = (SliceOp, ReshapeOp, TransposeOp)
 
 
@@ -142,7 +142,7 @@ def _check_own(trace: Trace, array: Array, kernel: Kernel[..., Any], name: str) 
     what = f"{kernel.signature.name} writes its argument {name!r}"
     if isinstance(array, _Outside):
         _refuse(f"{what}, an array of the program around ts.jit")
-    if not array.is_own and not isinstance(owner, _MAKERS):
+    if array.target is not None or (not array.is_own and not isinstance(owner, _MAKERS)):
         _refuse(f"{what}, which is an argument of the traced function, or a part of another array")
     if any(isinstance(use.operation, _VIEWS) for use in array.ssa.uses):
         _refuse(f"{what}, of which a part, a transpose or another shape was taken before")
@@ -182,7 +182,7 @@ def _run(kernel: Kernel[..., Any], template: Template, changed: Sequence[int]) -
                 if isinstance(value, Fresh):
                     values[place] = value.made(like, sizes)
                 elif place in changed:
-                    values[place] = _copy(value)
+                    values[place] = arrays.copied(value)
                 elif isinstance(params[place], ScalarParam) and hasattr(value, "item"):
                     values[place] = value.item()
             kernel(*values)
@@ -191,12 +191,6 @@ def _run(kernel: Kernel[..., Any], template: Template, changed: Sequence[int]) -
         return run
 
     return at
-
-
-def _copy(array: Any) -> Any:
-    if arrays.is_torch(array):
-        return array.clone()
-    return np.array(cast(Any, array)) if isinstance(array, np.ndarray) else array.copy()
 
 
 def _pull(trace: Trace, kernel: Kernel[..., Any], template: Template, changed: Sequence[int]) -> Any:

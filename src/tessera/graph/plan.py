@@ -10,9 +10,10 @@ from xdsl.ir import Operation, SSAValue
 from tessera.data import dataclass
 from tessera.frontend.group.accesses import Shape, Strides, row_major, shape_of
 from tessera.frontend.group.source import dtypes_of, text_of_group
-from tessera.ir.graph.structure import CallOp, GraphOp, GroupOp, ReturnOp
+from tessera.graph.overwriting import overwritten
+from tessera.ir.graph.structure import CallOp, GraphOp, GroupOp, ReturnOp, UpdateOp
 from tessera.ir.graph.sums import ContractOp, ReduceOp
-from tessera.ir.graph.takes import StoredOp
+from tessera.ir.graph.takes import AddRowsOp, StoredOp
 from tessera.ir.graph.types import ONE, ZERO, array_type, dims_of, ordered
 from tessera.ir.graph.views import BroadcastOp, ConcatOp, ReshapeOp, SliceOp, TransposeOp
 from tessera.numerics.dtypes import DType
@@ -101,7 +102,37 @@ class Applied:
     fn: str = ""
 
 
-Step = Group | Called | Applied
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A call that overwrites arrays, its first ones.
+
+    Args:
+        callee: its name.
+        operands: numbers of the values that it reads.
+        goals: numbers of what it gives, of which the first are what it overwrites.
+        in_place: for each array that it overwrites whether it does so where that lies, or in a copy.
+    """
+
+    callee: str
+    operands: tuple[int, ...]
+    goals: tuple[int, ...]
+    in_place: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An array that is written to an argument.
+
+    Args:
+        target: the number of the argument.
+        value: the number of the array.
+    """
+
+    target: int
+    value: int
+
+
+Step = Group | Called | Applied | Changed | Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +153,11 @@ class Plan:
 
 
 def plan_of(
-    graph: GraphOp, contiguous: Sequence[bool], hints: Mapping[str, int], loose: Mapping[str, Sequence[bool]]
+    graph: GraphOp,
+    contiguous: Sequence[bool],
+    hints: Mapping[str, int],
+    loose: Mapping[str, Sequence[bool]],
+    changing: Mapping[str, int],
 ) -> Plan:
     """Return what a graph that is cut into groups does when it runs.
 
@@ -131,8 +166,10 @@ def plan_of(
         contiguous: whether each argument's elements lie side by side, in order.
         hints: sizes of the symbols at the first call.
         loose: for a call by name whether each of its results lies in another order, the same for the same sizes.
+        changing: how many arrays calls overwrite, the first ones, by name; they are their first results.
     """
-    return _Planner(graph, contiguous, hints, loose).plan()
+    over = overwritten(graph.body.block, changing) if changing else {}
+    return _Planner(graph, contiguous, hints, loose, over).plan()
 
 
 class _Planner:
@@ -142,8 +179,9 @@ class _Planner:
         contiguous: Sequence[bool],
         hints: Mapping[str, int],
         loose: Mapping[str, Sequence[bool]],
+        over: Mapping[Operation, tuple[bool, ...]],
     ) -> None:
-        self._graph = graph
+        self._graph, self._overwritten = graph, over
         self._hints = hints
         self._loose = loose
         self._numbers: dict[SSAValue, int] = {}
@@ -196,8 +234,10 @@ class _Planner:
         operands = tuple(self._numbers[value] for value in op.operands)
         if isinstance(op, GroupOp):
             return self._group(op, operands)
+        if isinstance(op, UpdateOp):
+            return Written(*operands)
         if isinstance(op, CallOp):
-            return self._call(op, operands)
+            return self._changing(op, operands) if op in self._overwritten else self._call(op, operands)
         (result,) = op.results
         is_view = isinstance(op, TransposeOp | BroadcastOp | SliceOp | ReshapeOp)
         goal = self._number(result, self._strides_of(op) if is_view else row_major(dims_of(result)))
@@ -217,6 +257,14 @@ class _Planner:
             self._number(result, None if is_loose else row_major(dims_of(result)))
         goals = tuple(self._numbers[value] for value in op.results)
         return Called(op.callee.data, operands, goals, tuple(map(self._lies, op.results)))
+
+    def _changing(self, op: CallOp, operands: tuple[int, ...]) -> Changed:
+        flags = self._overwritten[op]
+        for at, result in enumerate(op.results):
+            in_place = at < len(flags) and flags[at]
+            self._number(result, self._strides[op.operands[at]] if in_place else row_major(dims_of(result)))
+        goals = tuple(self._numbers[value] for value in op.results)
+        return Changed(op.callee.data, operands, goals, flags)
 
     def _strides_of(self, op: TransposeOp | BroadcastOp | SliceOp | ReshapeOp) -> Strides | None:
         """Return the strides of a view."""
@@ -279,6 +327,8 @@ def _applied(op: Operation, operands: tuple[int, ...], goal: int) -> Applied:
             return Applied(kind, operands, goal, numbers=(op.axis.data,))
         case ContractOp():
             return Applied(kind, operands, goal)
+        case AddRowsOp():
+            return Applied(kind, operands, goal, dims)
         case ReduceOp():
             whole = len(op.reduced) == array_type(op.source).rank
             return Applied(kind, operands, goal, numbers=() if whole else op.reduced, fn=op.fn.data)

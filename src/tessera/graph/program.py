@@ -20,13 +20,15 @@ from tessera.entry.tables import NotDirect
 from tessera.frontend.group.accesses import Access, Shape, row_major
 from tessera.frontend.group.source import signature_of
 from tessera.graph.kept import graph_of, planned
-from tessera.graph.plan import Applied, Called, Group, Output, Step
+from tessera.graph.overwriting import change, write
+from tessera.graph.plan import Applied, Called, Changed, Group, Output, Step, Written
 from tessera.graph.recorded import Item, Launches, View, is_recorded, record
 from tessera.graph.replay import Replay
 from tessera.ir.graph.types import dims_of
 from tessera.numerics.profiles import current_profile
-from tessera.ops import arrays
+from tessera.ops import arrays, rows
 from tessera.ops.linalg.preferences import RULES
+from tessera.ops.lookup.steps import BACKWARD
 from tessera.runtime.device import Device
 from tessera.runtime.recording import Place
 from tessera.runtime.views import ArrayView
@@ -58,6 +60,7 @@ class Program:
         contiguous: whether each argument's elements lie side by side, in order.
         hints: sizes of the symbols at the first call.
         loose: for a call by name whether each of its results lies in another order, the same for the same sizes.
+        changing: how many arrays calls overwrite, the first ones, by name; they are their first results.
     """
 
     def __init__(
@@ -67,13 +70,16 @@ class Program:
         contiguous: Sequence[bool],
         hints: Sizes,
         loose: Mapping[str, Sequence[bool]] | None = None,
+        changing: Mapping[str, int] | None = None,
     ) -> None:
         self.module = module
-        self.plan, self.origin = planned(module, contiguous, hints, loose or {})
+        self.plan, self.origin = planned(module, contiguous, hints, loose or {}, changing or {})
         self._graph = graph_of(module)
         self._calls = calls
         self._bound: dict[Any, _Bound] = {}
-        self.kernels = {step.name: _kernel(step, step.shape) for step in self.plan.steps if isinstance(step, Group)}
+        self._alike: dict[Any, GroupKernel] = {}
+        groups = [step for step in self.plan.steps if isinstance(step, Group)]
+        self.kernels = {group.name: self._kernel(group, group.shape) for group in groups}
         """The kernels of its groups by name; those for some sizes are others."""
         self._launched: dict[str, GroupKernel] = {}
 
@@ -160,6 +166,10 @@ class Program:
                 return partial(_call, self._calls[step.callee](sizes), step.operands, step.goals, step.lies)
             case Applied():
                 return partial(_apply, _function_of(step, sizes), step.operands, step.goal)
+            case Changed():
+                return partial(change, self._calls[step.callee](sizes), step.operands, step.goals, step.in_place)
+            case Written():
+                return partial(write, step.target, step.value)
 
     def _launch(self, group: Group, values: Values, sizes: Sizes) -> Run:
         """Return how a group's kernel is launched on arrays such as these."""
@@ -192,11 +202,15 @@ class Program:
     def _kernel_at(self, group: Group, sizes: Sizes) -> GroupKernel:
         """Return a group's kernel for some sizes, which are compiled in where no array has them."""
         shape = group.shape.at(sizes)
-        return self.kernels[group.name] if shape == group.shape else _kernel(group, shape)
+        return self.kernels[group.name] if shape == group.shape else self._kernel(group, shape)
 
-
-def _kernel(group: Group, shape: Shape) -> GroupKernel:
-    return GroupKernel(signature_of(group.name, group.text, shape, group.dtypes))
+    def _kernel(self, group: Group, shape: Shape) -> GroupKernel:
+        """Return the kernel of a group; groups that compute the same, as layers do, have one."""
+        key = group.text, shape, group.dtypes
+        found = self._alike.get(key)
+        if found is None:
+            found = self._alike[key] = GroupKernel(signature_of(group.name, *key))
+        return found
 
 
 def _view(output: Output, sizes: Sizes, device: Device) -> ArrayView:
@@ -229,6 +243,10 @@ def _recorded(what: Step, step: Run, values: Values) -> Item:
             operands, results = what.operands, what.goals
         case Applied():
             operands, results = what.operands, [what.goal]
+        case Changed():
+            operands, results = what.operands, what.goals
+        case Written():
+            operands, results = (what.target, what.value), ()
     exact = step.places() if isinstance(step, _Launched) else None
     pure = isinstance(what, Group) or (isinstance(what, Applied) and what.kind in ("contract", "reduce"))
     return record(step, operands, results, values, pure, exact)
@@ -363,6 +381,8 @@ def _function_of(step: Applied, sizes: Sizes) -> Call:
             return partial(_joined, step.numbers[0])
         case "contract":
             return ops.matmul
+        case "add_rows":
+            return partial(_added, dims[0])
         case _:
             return partial(_reduced, step.fn, step.numbers)
 
@@ -397,6 +417,10 @@ def _joined(axis: int, *given: Any) -> Any:
     if arrays.is_torch(given[0]):
         return sys.modules["torch"].cat(given, axis)
     return np.concatenate(given, axis)
+
+
+def _added(count: int, array: Any, index: Any) -> Any:
+    return BACKWARD.fresh(rows.in_rows(array), index, count, -1)[0]
 
 
 def _reduced(fn: str, axes: tuple[int, ...], array: Any) -> Any:

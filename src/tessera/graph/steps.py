@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
-
-import numpy as np
+from typing import Any
 
 from tessera.autodiff.rules import no_adjoint
 from tessera.graph.calls import Sizes, Template, written
@@ -14,7 +12,7 @@ from tessera.graph.trees import flatten
 from tessera.ir.graph.callees import Callee, Values
 from tessera.ir.graph.structure import CallOp
 from tessera.ir.graph.types import ArrayType, array_type
-from tessera.ops import arrays
+from tessera.ops import rows
 from tessera.ops.steps import Step
 
 
@@ -36,19 +34,9 @@ def _type_of(made: Array) -> ArrayType:
 def _run(step: Step, template: Template) -> Callable[[Sizes], Callable[..., Sequence[Any]]]:
     def at(sizes: Sizes) -> Callable[..., Sequence[Any]]:
         fill = template.at(sizes)
-        return lambda *given: step.fresh(*fill([*map(_in_rows, given)]))
+        return lambda *given: step.fresh(*fill([*map(rows.in_rows, given)]))
 
     return at
-
-
-def _in_rows(array: Any) -> Any:
-    """Return an array whose rows' elements follow one another; those of devices have them so."""
-    if arrays.is_torch(array):
-        return array if not array.ndim or array.stride(-1) == 1 else array.contiguous()
-    if not isinstance(array, np.ndarray):
-        return array
-    given = cast(Any, array)
-    return given if not given.ndim or given.strides[-1] == given.itemsize else np.ascontiguousarray(given)
 
 
 def _pull(trace: Trace, step: Step, template: Template) -> Any:

@@ -42,6 +42,8 @@ class Trace:
         """Arguments, floats, whose values are those of every call of the graph."""
         self._names: dict[Any, str] = {}
         self._used: dict[str, int] = {}
+        self.targets: dict[int, SSAValue] = {}
+        """What is to be written to arguments, by their numbers."""
         self.depth = 0
         """How many derivatives are taken around what is traced."""
 
@@ -57,6 +59,10 @@ class Trace:
     def runs(self) -> dict[str, Callable[..., Any]]:
         """Return how each callee is run, by name."""
         return {name: callee.run for name, callee in self.writer.callees.items()}
+
+    def changing(self) -> dict[str, int]:
+        """Return how many arrays those callees overwrite that overwrite any, by name."""
+        return {name: callee.changed for name, callee in self.writer.callees.items() if callee.changed}
 
     @contextmanager
     def differentiated(self) -> Generator[None]:
@@ -275,13 +281,14 @@ class Array(Traced):
         trace: the tracing.
         ssa: its value in the graph; another one once a kernel has written it.
         is_own: whether it is memory of its own in which nothing is yet but one number.
+        target: the number of the argument that it is, which ops that change arrays write to; None for all others.
     """
 
-    __slots__ = ("is_own", "ssa", "trace")
+    __slots__ = ("is_own", "ssa", "target", "trace")
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
-    def __init__(self, trace: Trace, ssa: SSAValue, is_own: bool = False) -> None:
-        self.trace, self.ssa, self.is_own = trace, ssa, is_own
+    def __init__(self, trace: Trace, ssa: SSAValue, is_own: bool = False, target: int | None = None) -> None:
+        self.trace, self.ssa, self.is_own, self.target = trace, ssa, is_own, target
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -327,6 +334,12 @@ class Array(Traced):
         from tessera.graph.steps import call_step
 
         return call_step(self.trace, step, arguments)
+
+    def change(self, name: str, run: Any, changed: Sequence[Any], read: Sequence[Any], made: Sequence[Any]) -> Any:
+        """Return the results of what changes arrays, this one or another of its graph among them."""
+        from tessera.graph.changes import call_changing
+
+        return call_changing(self.trace, name, run, changed, read, made)
 
     @property
     def size(self) -> Any:

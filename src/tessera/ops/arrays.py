@@ -233,6 +233,13 @@ def zero(array: Any) -> None:
         array.fill(0)
 
 
+def copied(array: Any) -> Any:
+    """Return an array of its own with the same elements, which follow one another."""
+    if is_torch(array):
+        return array.clone(memory_format=sys.modules["torch"].contiguous_format)
+    return np.array(cast(Any, array), order="C") if isinstance(array, np.ndarray) else array.copy()
+
+
 @cache
 def torch_dtypes() -> dict[str, Any]:
     """Return PyTorch's dtypes by Tessera's names."""

@@ -142,6 +142,16 @@ def matrix(array: Any, rows: Any, width: Any) -> Any:
     return array.reshape(rows, width)
 
 
+def in_rows(array: Any) -> Any:
+    """Return an array whose rows' elements follow one another; those of devices have them so."""
+    if arrays.is_torch(array):
+        return array if not array.ndim or array.stride(-1) == 1 else array.contiguous()
+    if not isinstance(array, np.ndarray):
+        return array
+    given = cast(Any, array)
+    return given if not given.ndim or given.strides[-1] == given.itemsize else np.ascontiguousarray(given)
+
+
 def contiguous(array: Any) -> Any:
     """Return an array whose elements follow one another: a copy where they do not."""
     if arrays.is_torch(array):

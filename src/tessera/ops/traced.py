@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tessera.errors import LanguageError, caller_location
@@ -48,6 +48,32 @@ class Traced:
     @abstractmethod
     def call(self, step: Step, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the results of a step, this array or ones of its graph among the arguments."""
+
+    @abstractmethod
+    def change(
+        self,
+        name: str,
+        run: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]],
+        changed: Sequence[Any],
+        read: Sequence[Any],
+        made: Sequence[Traced],
+    ) -> Sequence[Traced]:
+        """Let arrays of this one's graph be changed.
+
+        Args:
+            name: what changes them, for messages.
+            run: changes arrays when the graph runs: takes them and those that it reads, and gives its other results.
+            changed: the arrays, which stand for what they have become from then on.
+            read: other arrays of the graph.
+            made: arrays like the other results.
+
+        Returns:
+            The other results.
+
+        Raises:
+            CallError: `written-argument` for parts of arguments, and arrays of the program around.
+            LanguageError: `not-in-graphs` inside of what is differentiated.
+        """
 
 
 def traced_among(values: Sequence[Any]) -> Traced | None:

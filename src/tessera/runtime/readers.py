@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -255,10 +255,16 @@ def view_of(array: Any) -> tuple[int, ArrayView, object]:
     return read_view(reader, array)
 
 
+@lru_cache(maxsize=4096)
+def _decoded(decode: Callable[[Traits], ArrayView], traits: Traits) -> ArrayView:
+    """Return what traits mean; equal ones mean the same."""
+    return decode(traits)
+
+
 def read_view(reader: Reader, array: Any) -> tuple[int, ArrayView, object]:
     """Return address, view and keep-alive object of an array that has this reader; raises as `view_of`."""
     pointer, traits, keep = reader.read(array)
-    view = reader.decode(traits)
+    view = _decoded(reader.decode, traits)
     if pointer == 0 and 0 not in view.shape:
         raise CallError(
             f"an array of shape {tuple(view.shape)} has no memory",

@@ -175,6 +175,10 @@ def test_a_step_as_it_is_written_first():
     found = ts.grad(train_step)(x, y, w)
     assert np.abs(found - x.T @ (x @ w - y) * 2 / 15).max() < 1e-14
     assert ts.grad(train_step, argnums=0)(x, y, w).shape == x.shape
+    bare = ts.jit(ts.autodiff(lambda x, y, w: ts.mse(ts.gemm(x, w), y)))
+    assert np.array_equal(ts.grad(bare)(x, y, w), found)
+    assert np.array_equal(ts.jit(ts.grad(bare))(x, y, w), found)
+    assert bare(x, y, w) == train_step(x, y, w)
     assert ts.grad(ts.autodiff(lambda x: np.sum(x * x)))(X).shape == X.shape
 
 

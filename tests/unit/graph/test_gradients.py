@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 import tessera as ts
 
@@ -156,3 +157,35 @@ def test_training_descends():
         loss, p = step(p, x, y)
         losses.append(float(loss))
     assert losses[-1] < 0.8 * losses[0]
+
+
+LAYERS = {
+    "a layer": (lambda x, w: np.tanh(x) @ w, (3, 5, 4), (4, 6)),
+    "two batches": (lambda x, w: x @ w, (2, 3, 5, 4), (4, 6)),
+    "turned weights": (lambda x, w: x @ w.T, (3, 5, 4), (6, 4)),
+    "turned input": (lambda x, w: np.swapaxes(x, 1, 2) @ w, (3, 4, 5), (4, 6)),
+    "a part": (lambda x, w: x[1:, :, ::2] @ w, (3, 5, 8), (4, 6)),
+    "weights first": (lambda x, w: w @ x, (3, 4, 5), (6, 4)),
+    "a vector": (lambda x, w: x @ w, (3, 5, 4), (4,)),
+    "a batch of one": (lambda x, w: x @ w, (1, 5, 4), (3, 4, 6)),
+    "a batch of weights": (lambda x, w: x @ w, (3, 5, 4), (3, 4, 6)),
+    "one row": (lambda x, w: x @ w, (3, 1, 4), (4, 1)),
+    "none": (lambda x, w: x @ w, (0, 5, 4), (4, 6)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_products_of_batches_are_those_of_pytorch(name):
+    function, *shapes = LAYERS[name]
+    x, w = (RNG.standard_normal(shape) for shape in shapes)
+    value = function(x, w)
+    weight = RNG.standard_normal(value.shape)
+    by = [torch.tensor(one, requires_grad=True) for one in (x, w)]
+    torch_function = {"a layer": lambda x, w: torch.tanh(x) @ w, "turned input": lambda x, w: x.transpose(1, 2) @ w}
+    (torch_function.get(name, function)(*by) * torch.tensor(weight)).sum().backward()
+    (_, found), slopes = ts.value_and_grad(
+        lambda x, w, c: (np.sum(function(x, w) * c), function(x, w)), argnums=(0, 1), has_aux=True
+    )(x, w, weight)
+    assert np.abs(found - value).max(initial=0) < 1e-13
+    for slope, one in zip(slopes, by, strict=True):
+        assert np.abs(slope - one.grad.numpy()).max(initial=0) < 1e-13

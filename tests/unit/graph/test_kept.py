@@ -68,7 +68,7 @@ def test_plans_are_the_same_after_they_were_written():
         traced = ts.jit(function)
         traced(np.ones((6, 10)), np.ones(10))
         module = traced._last[0].program.module
-        plan = plan_of(graph_of(cut(module)), [True] * len(graph_of(module).body.block.args), {}, {})
+        plan = plan_of(graph_of(cut(module)), [True] * len(graph_of(module).body.block.args), {}, {}, {})
         assert plan_from(json.loads(json.dumps(as_data(plan)))) == plan
 
 
@@ -77,7 +77,7 @@ def keys_of(*functions):
     for function, args in functions:
         traced = ts.jit(function)
         entry = traced._trace(*traced_arguments(traced, args))
-        found.append(key_of("compiler", entry.program.module, [True] * 9, {}, {}))
+        found.append(key_of("compiler", entry.program.module, [True] * 9, {}, {}, {}))
     return found
 
 
@@ -110,8 +110,8 @@ def test_what_beside_the_graph_decides_is_in_the_key():
     traced = ts.jit(rows)
     traced(np.ones((4, 8)), np.ones(8))
     module = traced._last[0].program.module
-    given = ["a", module, (True, True), {"s0": 4}, {}]
-    others = ["b", module, (True, False), {"s0": 5}, {"f": [True]}]
+    given = ["a", module, (True, True), {"s0": 4}, {}, {}]
+    others = ["b", module, (True, False), {"s0": 5}, {"f": [True]}, {"g": 1}]
     keys = [key_of(*given)]
     for at, other in enumerate(others):
         keys.append(key_of(*given[:at], other, *given[at + 1 :]))

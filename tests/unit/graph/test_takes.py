@@ -1,5 +1,6 @@
 """Elements at computed places in `ts.jit`: NumPy says what they are."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -60,8 +61,58 @@ def test_gradients():
     powers[np.arange(5), t] -= 1
     np.testing.assert_allclose(slope, powers, atol=1e-12)
     assert np.allclose(ts.jvp(lambda x: x[:, t] * 2, (x,), (along,))[1], along[:, t] * 2)
-    with pytest.raises(ts.LanguageError, match="taking several elements along a dimension has no adjoint"):
-        ts.grad(lambda x: np.sum(x[t]))(x)
+
+
+PLACES, LAST, EACH = RNG.integers(-9, 9, (4, 3)), RNG.integers(-5, 5, (4, 3)), RNG.integers(-9, 9, (6, 2, 5))
+ROWS = RNG.integers(-6, 6, 40)
+TAKEN = {
+    "rows": lambda x: x[ROWS],
+    "middle": lambda x: x[2:, PLACES],
+    "beside a number": lambda x: x[:, PLACES, 1],
+    "two, apart": lambda x: x[PLACES % 6, :, LAST],
+    "two, last": lambda x: x[:, PLACES, LAST],
+    "three": lambda x: x[PLACES % 6, PLACES, LAST],
+    "a list": lambda x: x[[1, -2, 1]],
+    "flat": lambda x: np.take(x, PLACES),
+    "along": lambda x: np.take_along_axis(x, EACH, 1),
+    "a diagonal": lambda x: np.take(np.take(x, np.arange(5), 0), np.arange(5), 2)[:, 0],
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_gradients_of_what_is_taken_several_times_are_sums(name):
+    function, x = TAKEN[name], RNG.standard_normal((6, 9, 5))
+    weight = RNG.standard_normal(function(x).shape)
+    numbers = function(np.arange(x.size).reshape(x.shape))  # which element of x each one is
+    wanted = np.bincount(numbers.ravel(), weight.ravel(), x.size).reshape(x.shape)
+    slope = ts.jit(ts.grad(lambda x, w: np.sum(function(np.tanh(x)) * w)))(x, weight)
+    np.testing.assert_allclose(slope, wanted * (1 - np.tanh(x) ** 2), atol=1e-12)
+
+
+def test_sums_of_gradients_have_derivatives():
+    x, along = RNG.standard_normal((6, 4)), RNG.standard_normal((6, 4))
+    slope = ts.grad(lambda x: np.sum(x[ROWS] ** 3))
+    often = np.bincount(ROWS % 6, minlength=6)[:, None]
+    assert np.allclose(ts.grad(lambda x: np.sum(slope(x) * along))(x), often * 6 * x * along)
+    assert np.allclose(ts.jvp(slope, (x,), (along,))[1], often * 6 * x * along)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_sums_of_16_bits_are_rounded_once(dtype):
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    x, weight = RNG.standard_normal((3, 5)).astype(kind), RNG.standard_normal((400, 5)).astype(kind)
+    places = RNG.integers(0, 3, 400)
+    slope = ts.grad(lambda x, w: np.sum(x[places] * w))(x, weight)
+    wanted = np.stack([weight[places == row].astype(np.float64).sum(0) for row in range(3)])
+    assert np.abs(slope.astype(np.float64) - wanted).max() < np.abs(wanted).max() * 2.0 ** (
+        -11 if dtype == "float16" else -8
+    )
+
+
+def test_what_lies_outside_gets_nothing():
+    x, places = RNG.standard_normal((4, 3)), np.array([-5, 1, 4, 1 << 40, 1, -1])
+    assert np.array_equal(ts.grad(lambda x: np.sum(x[places]))(x)[:, 0], [0, 2, 0, 1])
+    assert not ts.grad(lambda x: np.sum(x[np.zeros((0, 2), int)]))(x).any()
 
 
 def test_what_lies_outside_reads_nothing_else():

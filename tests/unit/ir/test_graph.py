@@ -40,6 +40,7 @@ def test_every_op_is_read_back():
         w.place(y, [N * 2], [N], [1]),
         w.concat([x, x], 0),
         w.take(x, [z, 1], [M, N]),
+        w.add_rows(x, w.reshape(z, [M]), N),
         w.stop(x),
         w.alias(x),
         *w.own("rule", [x], [y]),
@@ -47,6 +48,7 @@ def test_every_op_is_read_back():
         w.contract(x, w.transpose(x, [1, 0])),
         *w.call("f", [x, z], [ArrayType.of([M], dtypes.f32)]),
     ]
+    w.update(x, w.apply("neg", x))
     text = text_of(w.finish(found))
     module = parse_module(text)
     assert text_of(module) == text

@@ -25,8 +25,10 @@ class Callee:
             these and returns them. None where there is no derivative.
         push: the same of tangents: takes the op, the tangent of each operand, and for each result whether its tangent
             is needed.
+        changed: how many arrays, the first ones, it overwrites; they are its first results.
     """
 
     run: Callable[[Mapping[str, int]], Callable[..., Sequence[Any]]]
     pull: Rule | None = None
     push: Rule | None = None
+    changed: int = 0

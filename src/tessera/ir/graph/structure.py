@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects.builtin import StringAttr, UnitAttr
-from xdsl.ir import Attribute, Block, Region, SSAValue
-from xdsl.irdl import opt_prop_def, prop_def, region_def, traits_def, var_operand_def, var_result_def
+from xdsl.ir import Attribute, Block, BlockArgument, Region, SSAValue
+from xdsl.irdl import operand_def, opt_prop_def, prop_def, region_def, traits_def, var_operand_def, var_result_def
 from xdsl.traits import HasParent, IsolatedFromAbove, IsTerminator, SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.ir.attributes import text
 from tessera.ir.definitions import TesseraOp, op_definition
-from tessera.ir.effects import PURE
+from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.graph.types import ArrayType
 
 
@@ -41,6 +41,25 @@ class ReturnOp(TesseraOp):
 
     def __init__(self, values: Sequence[SSAValue]):
         super().__init__(operands=[list(values)])
+
+
+@op_definition
+class UpdateOp(TesseraOp):
+    """Writes an array to the memory of an argument of the graph, when nothing needs what is there any more."""
+
+    name = "tessera_graph.update"
+    target = operand_def(ArrayType)
+    value = operand_def(ArrayType)
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "$target `by` $value attr-dict `:` type($target) `,` type($value)"
+
+    def __init__(self, target: SSAValue, value: SSAValue):
+        super().__init__(operands=[target, value])
+
+    def verify_(self) -> None:
+        """Check that the target is an argument, and the types."""
+        if not isinstance(self.target, BlockArgument) or self.target.type != self.value.type:
+            raise VerifyException("update writes an array of its type to an argument of the graph")
 
 
 @op_definition

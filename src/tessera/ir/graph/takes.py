@@ -68,6 +68,33 @@ class TakeOp(TesseraOp):
 
 
 @op_definition
+class AddRowsOp(TesseraOp):
+    """Adds up the rows `(l, n)` that have the same number: row `i` of the result is the sum of those with `i`.
+
+    Rows whose number is none of the result's are left out. Sums of 16-bit floats are rounded once.
+    """
+
+    name = "tessera_graph.add_rows"
+    source = operand_def(ArrayType)
+    index = operand_def(ArrayType)
+    result = result_def(ArrayType)
+    traits = traits_def(*PURE)
+    assembly_format = "$source `at` $index attr-dict `:` type($source) `at` type($index) `->` type($result)"
+
+    def __init__(self, source: SSAValue, index: SSAValue, count: Dim):
+        dims = [count, array_type(source).dims[1]]
+        super().__init__(operands=[source, index], result_types=[ArrayType.of(dims, array_type(source).dtype)])
+
+    def verify_(self) -> None:
+        """Check shapes and dtypes."""
+        source, index, result = map(array_type, (self.source, self.index, self.result))
+        if source.rank != 2 or index.rank != 1 or index.dims[0] != source.dims[0] or not index.dtype.is_int:
+            raise VerifyException("add_rows takes rows, and a number for each")
+        if result.rank != 2 or result.dims[1] != source.dims[1] or result.element != source.element:
+            raise VerifyException("add_rows gives rows of the same length and dtype")
+
+
+@op_definition
 class StoredOp(SameOp):
     """The source itself, as an array in memory, of which any element can be read."""
 

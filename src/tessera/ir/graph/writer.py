@@ -12,9 +12,9 @@ from xdsl.ir import Operation, SSAValue
 from tessera.errors import TypeMismatchError, shown
 from tessera.ir.graph.callees import Callee
 from tessera.ir.graph.points import CastOp, FullOp, IotaOp, MapOp, SizeOp
-from tessera.ir.graph.structure import CallOp, GraphOp, ReturnOp
+from tessera.ir.graph.structure import CallOp, GraphOp, ReturnOp, UpdateOp
 from tessera.ir.graph.sums import ContractOp, ReduceOp, product_dtype
-from tessera.ir.graph.takes import TakeOp
+from tessera.ir.graph.takes import AddRowsOp, TakeOp
 from tessera.ir.graph.types import ONE, ZERO, ArrayType, array_type, dims_of, ordered, product
 from tessera.ir.graph.views import (
     AliasOp,
@@ -248,6 +248,10 @@ class GraphWriter:
                 indices.append(self.broadcast_to(place, dims))
         return self._add(TakeOp(self.reshape(value, agreed), indices, along, dims))
 
+    def add_rows(self, value: SSAValue, index: SSAValue, count: Dim) -> SSAValue:
+        """Return `count` sums of the rows of a matrix, each of those with its number in `index`."""
+        return self._add(AddRowsOp(value, index, count))
+
     def index(self, value: SSAValue, indices: Mapping[int, SSAValue]) -> SSAValue:
         """Return elements at places along some dimensions, negative ones from the end, in NumPy's shape.
 
@@ -338,6 +342,10 @@ class GraphWriter:
             dims = (*dims_of(left)[:-1], dims_of(right)[-1])
             return self.broadcast_to(self.full(0, product_dtype(left)), dims)
         return self._add(ContractOp(left, right))
+
+    def update(self, target: SSAValue, value: SSAValue) -> None:
+        """Write an array to the memory of an argument."""
+        self._add(UpdateOp(target, value))
 
     def call(
         self,

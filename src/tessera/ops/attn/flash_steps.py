@@ -27,6 +27,8 @@ _NARROW_HEAD, _WIDE_HEAD = 64, 144
 _APART = 2048
 """Bytes of shared memory that operands leave to what threads exchange."""
 _SMALLEST = 16
+_SHORTEST, _LONG = 32, 128
+"""Rows of the shortest and the longest blocks of a CPU."""
 _PART_KEYS = 64
 """That the keys of a part are a multiple of."""
 _LEAST_BLOCKS = 4
@@ -43,21 +45,24 @@ class Blocks:
         target: the machine.
         dtype: of queries, keys and values.
         head: elements of a head of queries and keys, and of one of values.
+        lengths: queries and keys that there are at most.
     """
 
     target: TargetRecord
     dtype: DType
     head: tuple[int, int]
+    lengths: tuple[int, int] = (_LONG, _LONG)
 
     @classmethod
     def of(cls, q: Any, v: Any) -> Blocks:
         """Return the blocks for arrays, on their device."""
-        return cls(rows.record_of(q), arrays.dtype_of(q), (int(q.shape[3]), int(v.shape[3])))
+        head, lengths = ((int(q.shape[axis]), int(v.shape[axis])) for axis in (3, 2))
+        return cls(rows.record_of(q), arrays.dtype_of(q), head, lengths)
 
     def forward(self) -> dict[str, int]:
         """Return those of results."""
         if not self.target.simt:
-            return {"BM": 128, "BN": 128}
+            return self._short(128, 128)
         most = (64, 32) if self._is_wide else (128, 128 if max(self.head) <= _WIDE_HEAD else 64)
         return self._fitting(*most, self.head[0], sum(self.head))
 
@@ -78,7 +83,7 @@ class Blocks:
     def of_queries(self) -> dict[str, int]:
         """Return those of gradients of queries."""
         if not self.target.simt:
-            return {"BM": 64, "BN": 128}
+            return self._short(64, 128)
         most = (32, 32) if self._is_wide else (128, 64) if max(self.head) <= _WIDE_HEAD else (64, 32)
         return self._fitting(*most, sum(self.head), sum(self.head))
 
@@ -89,11 +94,17 @@ class Blocks:
         2.81 of 4096 causal positions of 4 x 16 heads of 128 on an H100.
         """
         if not self.target.simt:
-            return {"BM": 128, "BN": 64}
+            return self._short(128, 64)
         head = max(self.head)
         most = (128, 64) if head <= _NARROW_HEAD else (128, 32) if head <= _WIDE_HEAD else (64, 32)
         found = self._fitting(*((32, 32) if self._is_wide else most), sum(self.head), sum(self.head))
         return {"BM": found["BN"], "BN": found["BM"]}
+
+    def _short(self, queries: int, keys: int) -> dict[str, int]:
+        """Return blocks of a CPU, no longer than what there is, of few lengths: each is a kernel of its own."""
+        pairs = zip((queries, keys), self.lengths, strict=True)
+        most = (min(block, max(_SHORTEST, 1 << max(length - 1, 0).bit_length())) for block, length in pairs)
+        return dict(zip(("BM", "BN"), most, strict=True))
 
     @property
     def _is_wide(self) -> bool:

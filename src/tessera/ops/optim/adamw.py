@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import inf, sqrt
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from tessera.numerics.dtypes import DType, bf16, f32
 from tessera.ops import arrays, rows
 from tessera.ops.optim import kernels, lists
 from tessera.ops.refusals import checked, checked_methods
-from tessera.ops.steps import check_not_traced, written
 from tessera.target.artifact import Artifact
 
 
@@ -24,10 +22,10 @@ class AdamW:
     @checked
     def __call__(
         self,
-        params: Sequence[Any],
-        grads: Sequence[Any],
-        exp_avgs: Sequence[Any],
-        exp_avg_sqs: Sequence[Any],
+        params: lists.Tree,
+        grads: lists.Tree,
+        exp_avgs: lists.Tree,
+        exp_avg_sqs: lists.Tree,
         step: int,
         *,
         lr: float = 1e-3,
@@ -41,12 +39,12 @@ class AdamW:
         """Change parameters and states in place, as `torch.optim.AdamW` does; one launch a parameter.
 
         Args:
-            params: arrays of any shapes; f64, f32, bf16 or f16.
-            grads: their gradients, of any of these dtypes.
+            params: arrays of any shapes, in lists, tuples and dictionaries; f64, f32, bf16 or f16.
+            grads: their gradients, of any of these dtypes; they and states are nested as the parameters are.
             exp_avgs: means of gradients; f32, bf16 or f64.
             exp_avg_sqs: means of their squares, of the dtype of `exp_avgs`.
-            step: which step this is, from 1.
-            lr: the learning rate.
+            step: which step this is, from 1. In `ts.jit` a float or an array: for another integer it traces anew.
+            lr: the learning rate; in `ts.jit` an array, too.
             betas: what of the means stays in a step.
             eps: added to roots.
             weight_decay: what of a parameter goes in a step, over the rate.
@@ -56,17 +54,18 @@ class AdamW:
             seed: of the random numbers; other ones are drawn in each step and for each parameter.
 
         Raises:
-            CallError: `not-an-array`, `wrong-shape`, `wrong-dtype`, `bad-argument`, or `not-contiguous`.
+            CallError: `not-an-array`, `wrong-shape`, `wrong-dtype`, `bad-argument`, or `not-contiguous`; in `ts.jit`
+                `written-argument` for what is no argument of the traced function, or a part of one.
+            LanguageError: `not-in-graphs` for random rounding in `ts.jit`, or inside of what is differentiated.
 
         Numerics:
             Computed in f32 (f64 for parameters of f64), and rounded once.
 
         Source: Loshchilov and Hutter, Decoupled weight decay regularization, 2017; `torch.optim.AdamW`.
         """
-        check_not_traced(*params, *grads)
-        given = {"params": params, "grads": grads, "exp_avgs": exp_avgs, "exp_avg_sqs": exp_avg_sqs}
+        given = lists.leaves(params=params, grads=grads, exp_avgs=exp_avgs, exp_avg_sqs=exp_avg_sqs)
         lists.check_lists(given, ("exp_avgs", "exp_avg_sqs"), ("f32", "bf16", "f64"))
-        for one, other in zip(exp_avgs, exp_avg_sqs, strict=True):
+        for one, other in zip(given["exp_avgs"], given["exp_avg_sqs"], strict=True):
             rows.same_dtype(other, "exp_avg_sqs", one, "exp_avgs")
         lists.check_numbers(
             step=(step, 1, inf),
@@ -76,26 +75,27 @@ class AdamW:
             **{f"betas[{at}]": (beta, 0, 1) for at, beta in enumerate(betas)},
         )
         scale, divisor = lists.scale_of(grad_scale)
-        size, root = lr / (1 - betas[0] ** step), sqrt(1 - betas[1] ** step)
-        for place, (param, grad, mean, square) in enumerate(lists.in_memory(given)):
-            kernels.adamw(
-                param,
-                grad,
-                mean,
-                square,
-                scale,
-                divisor,
-                1 - lr * weight_decay,
-                float(betas[0]),
-                float(betas[1]),
-                size,
-                root,
-                float(eps),
-                lists.key_of(seed, step, place),
-                stochastic=lists.shortens(stochastic_rounding, param, mean, square),
-                acc=rows.accumulator(arrays.dtype_of(param)),
-            )
-        written(*params, *exp_avgs, *exp_avg_sqs)
+        root: Any = (1 - betas[1] ** step) ** 0.5
+        numbers = [divisor, 1 - lr * weight_decay, *betas, lr / (1 - betas[0] ** step), root, eps]
+
+        def launch(given: dict[str, list[Any]], table: Any) -> None:
+            kernel: Any = kernels.adamw
+            known = list(map(float, numbers)) if table is None else [0.0] * len(numbers)
+            for place, (param, grad, mean, square) in enumerate(lists.in_memory(given)):
+                kernel(
+                    param,
+                    grad,
+                    mean,
+                    square,
+                    scale,
+                    table,
+                    *known,
+                    lists.key_of(seed, step, place) if stochastic_rounding else 0,
+                    stochastic=lists.shortens(stochastic_rounding, param, mean, square),
+                    acc=rows.accumulator(arrays.dtype_of(param)),
+                )
+
+        lists.change("adamw_", given, numbers, launch, not stochastic_rounding)
 
     def reference(
         self,
@@ -144,7 +144,14 @@ class AdamW:
             target: as for `ts.compile`.
         """
         shortens = (dtype.name == "bf16", *(state.name == "bf16",) * 2) if stochastic_rounding else ()
-        given: dict[str, Any] = {"T": dtype, "G": dtype, "S": state, "scale": None, "stochastic": shortens}
+        given: dict[str, Any] = {
+            "T": dtype,
+            "G": dtype,
+            "S": state,
+            "scale": None,
+            "table": None,
+            "stochastic": shortens,
+        }
         return compiled(kernels.adamw, target, (), {"M": 1, "N": count}, **given, acc=rows.accumulator(dtype))
 
     @staticmethod

@@ -14,6 +14,7 @@ from tessera.ops import arrays, rows
 from tessera.ops.optim import kernels, lists
 from tessera.ops.refusals import checked, checked_methods, refused
 from tessera.ops.steps import check_not_traced, like, written
+from tessera.ops.traced import traced_among
 from tessera.target.artifact import Artifact
 
 _PIECE = 1024 * 16
@@ -25,11 +26,11 @@ class ClipGradNorm:
     """Clipping of gradients; `__call__` says what it takes."""
 
     @checked
-    def __call__(self, grads: Sequence[Any], max_norm: float) -> Any:
+    def __call__(self, grads: lists.Tree, max_norm: float) -> Any:
         """Shrink gradients in place until the norm of all their elements is at most `max_norm`; return what it was.
 
         Args:
-            grads: arrays of any shapes on one device; f64, f32, bf16 or f16.
+            grads: arrays of any shapes on one device, in lists, tuples and dictionaries; f64, f32, bf16 or f16.
             max_norm: the largest norm that is left alone.
 
         Returns:
@@ -45,31 +46,21 @@ class ClipGradNorm:
 
         Source: `torch.nn.utils.clip_grad_norm_`.
         """
-        check_not_traced(*grads)
-        given = {"params": grads}
+        given = lists.leaves(grads=grads)
         lists.check_lists(given, (), ())
         if not max_norm >= 0:
             raise refused(f"max_norm is {max_norm}", "bad-argument", "it is at least 0; inf clips nothing")
-        if not grads:
+        some = given["grads"]
+        if not some:
             raise refused("there are no gradients", "bad-argument", "give at least one array")
-        found = lists.in_memory(given)
-        wide = f64 if any(arrays.dtype_of(one).name == "f64" for one in grads) else f32
-        first = grads[0].detach() if arrays.is_torch(grads[0]) else grads[0]
-        total = like(first, (1,), wide)
-        sizes = [one.shape[0] * -(-one.shape[1] // _PIECE) for (one,) in found]
-        if not sizes:
-            arrays.zero(total)
-            return total
-        parts, start = like(first, (sum(sizes),), wide), 0
-        for (one,), size in zip(found, sizes, strict=True):
-            kernels.square_sums(one, parts, start, acc=wide)
-            start += size
-        kernels.norm(parts, total)
-        if max_norm < inf:
-            for (one,) in found:
-                kernels.clip(one, total, float(max_norm), acc=wide)
-            written(*grads)
-        return total
+        wide = f64 if any(arrays.dtype_of(one).name == "f64" for one in some) else f32
+        most = float(max_norm)
+        traced = traced_among(some)
+        if traced is None:
+            check_not_traced()
+            return _clip(some, most, wide)
+        made = [traced.filled((1,), wide)]
+        return traced.change("clip_grad_norm_", lambda changed, _read: [_clip(changed, most, wide)], some, (), made)[0]
 
     def reference(self, grads: Sequence[Any], max_norm: float) -> tuple[list[Any], float]:
         """Return the gradients after clipping and the norm before, in NumPy and float64."""
@@ -105,6 +96,27 @@ class ClipGradNorm:
     def bytes(shape: Sequence[int], dtype: DType) -> int:
         """Return the bytes for a gradient that is clipped: read twice and written once."""
         return 3 * prod(shape) * dtype.bytes
+
+
+def _clip(grads: Sequence[Any], max_norm: float, wide: DType) -> Any:
+    """Shrink gradients in place; return the norm before."""
+    found = lists.in_memory({"grads": [*grads]})
+    first = grads[0].detach() if arrays.is_torch(grads[0]) else grads[0]
+    total = like(first, (1,), wide)
+    sizes = [one.shape[0] * -(-one.shape[1] // _PIECE) for (one,) in found]
+    if not sizes:
+        arrays.zero(total)
+        return total
+    parts, start = like(first, (sum(sizes),), wide), 0
+    for (one,), size in zip(found, sizes, strict=True):
+        kernels.square_sums(one, parts, start, acc=wide)
+        start += size
+    kernels.norm(parts, total)
+    if max_norm < inf:
+        for (one,) in found:
+            kernels.clip(one, total, max_norm, acc=wide)
+        written(*grads)
+    return total
 
 
 clip_grad_norm_ = ClipGradNorm()

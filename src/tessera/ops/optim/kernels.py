@@ -30,6 +30,12 @@ def scaled(grad: Any, scale: Any, divisor: Any, acc: Any) -> Any:
 
 
 @ts.function
+def chosen(table: Any, place: Any, number: Any) -> Any:
+    """Return a number of a step: from a table in memory where there is one."""
+    return number if table is None else table[place]
+
+
+@ts.function
 def numbers(m: Any, n: Any, width: Any, shape: Any) -> Any:
     """Return the numbers of a tile's elements in the whole tensor."""
     rows = (m + ts.tile.arange(shape[0], dtype=ts.i64)) * width
@@ -51,6 +57,7 @@ def adamw(
     mean: ts.Tensor[M, N, S],
     square: ts.Tensor[M, N, S],
     scale: ts.Tensor[1, W] | None,
+    table: ts.Tensor[7, ts.f64] | None,
     divisor: F64,
     keep: F64,
     of_mean: F64,
@@ -64,15 +71,20 @@ def adamw(
     BM: Constant = 1,
     BN: Constant = 1024,
 ):
-    """One step of AdamW; `keep` is what decay leaves, `size` and `root` are the corrected rate and root."""
+    """One step of AdamW; `keep` is what decay leaves, `size` and `root` are the corrected rate and root.
+
+    A table holds the numbers in their order, other than the seed.
+    """
     for m, n in ts.tile.grid((M, BM), (N, BN)):
-        g = scaled(grad[m : m + BM, n : n + BN], scale, divisor, acc)
-        p = param[m : m + BM, n : n + BN].to(acc) * keep.to(acc)
+        g = scaled(grad[m : m + BM, n : n + BN], scale, chosen(table, 0, divisor), acc)
+        p = param[m : m + BM, n : n + BN].to(acc) * chosen(table, 1, keep).to(acc)
         first = mean[m : m + BM, n : n + BN].to(acc)
-        first = first + (1.0 - of_mean).to(acc) * (g - first)
+        first = first + (1.0 - chosen(table, 2, of_mean)).to(acc) * (g - first)
         second = square[m : m + BM, n : n + BN].to(acc)
-        second = second * of_square.to(acc) + (1.0 - of_square).to(acc) * g * g
-        p = p - size.to(acc) * first / (ts.tile.sqrt(second) / root.to(acc) + eps.to(acc))
+        of_second = chosen(table, 3, of_square)
+        second = second * of_second.to(acc) + (1.0 - of_second).to(acc) * g * g
+        below = ts.tile.sqrt(second) / chosen(table, 5, root).to(acc) + chosen(table, 6, eps).to(acc)
+        p = p - chosen(table, 4, size).to(acc) * first / below
         ids = numbers(m, n, N, p.shape)
         param[m : m + BM, n : n + BN] = stored(p, seed, ids, stochastic, 0)
         mean[m : m + BM, n : n + BN] = stored(first, seed, ids, stochastic, 1)
@@ -85,6 +97,7 @@ def lion(
     grad: ts.Tensor[M, N, G],
     mean: ts.Tensor[M, N, S],
     scale: ts.Tensor[1, W] | None,
+    table: ts.Tensor[5, ts.f64] | None,
     divisor: F64,
     keep: F64,
     of_step: F64,
@@ -96,13 +109,15 @@ def lion(
     BM: Constant = 1,
     BN: Constant = 1024,
 ):
-    """One step of Lion: by the sign of a mean that the gradient is part of."""
+    """One step of Lion: by the sign of a mean that the gradient is part of. A table is as that of `adamw`."""
     for m, n in ts.tile.grid((M, BM), (N, BN)):
-        g = scaled(grad[m : m + BM, n : n + BN], scale, divisor, acc)
+        g = scaled(grad[m : m + BM, n : n + BN], scale, chosen(table, 0, divisor), acc)
         first = mean[m : m + BM, n : n + BN].to(acc)
-        way = ts.tile.sign(of_step.to(acc) * first + (1.0 - of_step).to(acc) * g)
-        p = param[m : m + BM, n : n + BN].to(acc) * keep.to(acc) - rate.to(acc) * way
-        first = of_mean.to(acc) * first + (1.0 - of_mean).to(acc) * g
+        ahead, of_first = chosen(table, 2, of_step), chosen(table, 3, of_mean)
+        way = ts.tile.sign(ahead.to(acc) * first + (1.0 - ahead).to(acc) * g)
+        kept = param[m : m + BM, n : n + BN].to(acc) * chosen(table, 1, keep).to(acc)
+        p = kept - chosen(table, 4, rate).to(acc) * way
+        first = of_first.to(acc) * first + (1.0 - of_first).to(acc) * g
         ids = numbers(m, n, N, p.shape)
         param[m : m + BM, n : n + BN] = stored(p, seed, ids, stochastic, 0)
         mean[m : m + BM, n : n + BN] = stored(first, seed, ids, stochastic, 1)
@@ -114,11 +129,13 @@ def sgd(
     grad: ts.Tensor[M, N, G],
     buffer: ts.Tensor[M, N, S] | None,
     scale: ts.Tensor[1, W] | None,
+    table: ts.Tensor[6, ts.f64] | None,
     divisor: F64,
     decay: F64,
     momentum: F64,
     fresh: F64,
     rate: F64,
+    kept: F64,
     seed: I64,
     nesterov: Constant,
     is_first: Constant,
@@ -127,18 +144,26 @@ def sgd(
     BM: Constant = 1,
     BN: Constant = 1024,
 ):
-    """One step of gradient descent; `fresh` is what of the gradient enters the buffer, in the first step all of it."""
+    """One step of gradient descent; `fresh` is what of the gradient enters the buffer, `kept` what of the buffer stays.
+
+    A table is as that of `adamw`. Where nothing of a buffer stays, whatever it holds does not count.
+    """
     for m, n in ts.tile.grid((M, BM), (N, BN)):
         p = param[m : m + BM, n : n + BN].to(acc)
-        g = scaled(grad[m : m + BM, n : n + BN], scale, divisor, acc) + decay.to(acc) * p
+        g = scaled(grad[m : m + BM, n : n + BN], scale, chosen(table, 0, divisor), acc)
+        g = g + chosen(table, 1, decay).to(acc) * p
         ids = numbers(m, n, N, p.shape)
         if buffer is not None:
             b = g
+            of_buffer = chosen(table, 2, momentum).to(acc)
             if not is_first:
-                b = momentum.to(acc) * buffer[m : m + BM, n : n + BN].to(acc) + fresh.to(acc) * g
-            g = g + momentum.to(acc) * b if nesterov else b
+                old, stays = buffer[m : m + BM, n : n + BN].to(acc), chosen(table, 5, kept).to(acc)
+                if table is not None:
+                    old = ts.tile.where(stays == 0.0, 0.0, old)
+                b = stays * old + chosen(table, 3, fresh).to(acc) * g
+            g = g + of_buffer * b if nesterov else b
             buffer[m : m + BM, n : n + BN] = stored(b, seed, ids, stochastic, 1)
-        param[m : m + BM, n : n + BN] = stored(p - rate.to(acc) * g, seed, ids, stochastic, 0)
+        param[m : m + BM, n : n + BN] = stored(p - chosen(table, 4, rate).to(acc) * g, seed, ids, stochastic, 0)
 
 
 @ts.kernel

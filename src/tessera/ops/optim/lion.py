@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import inf
 from typing import Any
 
@@ -13,7 +12,6 @@ from tessera.numerics.dtypes import DType, bf16, f32
 from tessera.ops import arrays, rows
 from tessera.ops.optim import kernels, lists
 from tessera.ops.refusals import checked, checked_methods
-from tessera.ops.steps import check_not_traced, written
 from tessera.target.artifact import Artifact
 
 
@@ -24,9 +22,9 @@ class Lion:
     @checked
     def __call__(
         self,
-        params: Sequence[Any],
-        grads: Sequence[Any],
-        exp_avgs: Sequence[Any],
+        params: lists.Tree,
+        grads: lists.Tree,
+        exp_avgs: lists.Tree,
         step: int = 1,
         *,
         lr: float = 1e-4,
@@ -39,8 +37,8 @@ class Lion:
         """Change parameters and states in place: `p = p (1 - lr decay) - lr sign(b0 m + (1 - b0) g)`; a launch each.
 
         Args:
-            params: arrays of any shapes; f64, f32, bf16 or f16.
-            grads: their gradients, of any of these dtypes.
+            params: arrays of any shapes, in lists, tuples and dictionaries; f64, f32, bf16 or f16.
+            grads: their gradients, of any of these dtypes; they and states are nested as the parameters are.
             exp_avgs: means `m` of gradients, after the step `b1 m + (1 - b1) g`; f32, bf16 or f64.
             step: which step this is, from 1; for random numbers alone.
             lr: the learning rate.
@@ -52,15 +50,16 @@ class Lion:
             seed: of the random numbers; other ones are drawn in each step and for each parameter.
 
         Raises:
-            CallError: `not-an-array`, `wrong-shape`, `wrong-dtype`, `bad-argument`, or `not-contiguous`.
+            CallError: `not-an-array`, `wrong-shape`, `wrong-dtype`, `bad-argument`, or `not-contiguous`; in `ts.jit`
+                `written-argument` for what is no argument of the traced function, or a part of one.
+            LanguageError: `not-in-graphs` for random rounding in `ts.jit`, or inside of what is differentiated.
 
         Numerics:
             Computed in f32 (f64 for parameters of f64), and rounded once.
 
         Source: Chen et al., Symbolic discovery of optimization algorithms, 2023.
         """
-        check_not_traced(*params, *grads)
-        given = {"params": params, "grads": grads, "exp_avgs": exp_avgs}
+        given = lists.leaves(params=params, grads=grads, exp_avgs=exp_avgs)
         lists.check_lists(given, ("exp_avgs",), ("f32", "bf16", "f64"))
         lists.check_numbers(
             step=(step, 1, inf),
@@ -69,22 +68,25 @@ class Lion:
             **{f"betas[{at}]": (beta, 0, 1) for at, beta in enumerate(betas)},
         )
         scale, divisor = lists.scale_of(grad_scale)
-        for place, (param, grad, mean) in enumerate(lists.in_memory(given)):
-            kernels.lion(
-                param,
-                grad,
-                mean,
-                scale,
-                divisor,
-                1 - lr * weight_decay,
-                float(betas[0]),
-                float(betas[1]),
-                float(lr),
-                lists.key_of(seed, step, place),
-                stochastic=lists.shortens(stochastic_rounding, param, mean),
-                acc=rows.accumulator(arrays.dtype_of(param)),
-            )
-        written(*params, *exp_avgs)
+        numbers = [divisor, 1 - lr * weight_decay, *betas, lr]
+
+        def launch(given: dict[str, list[Any]], table: Any) -> None:
+            kernel: Any = kernels.lion
+            known = list(map(float, numbers)) if table is None else [0.0] * len(numbers)
+            for place, (param, grad, mean) in enumerate(lists.in_memory(given)):
+                kernel(
+                    param,
+                    grad,
+                    mean,
+                    scale,
+                    table,
+                    *known,
+                    lists.key_of(seed, step, place) if stochastic_rounding else 0,
+                    stochastic=lists.shortens(stochastic_rounding, param, mean),
+                    acc=rows.accumulator(arrays.dtype_of(param)),
+                )
+
+        lists.change("lion_", given, numbers, launch, not stochastic_rounding)
 
     def reference(
         self,

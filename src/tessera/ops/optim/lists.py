@@ -1,39 +1,121 @@
-"""Lists of arrays that optimizers change: what is asked of them, and each as rows of one memory."""
+"""Trees of arrays that optimizers change: what is asked of them, and each array as rows of one memory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from numbers import Real
 from typing import Any, cast
 
+import numpy as np
+
+from tessera.errors import LanguageError, caller_location
+from tessera.numerics.dtypes import f64
 from tessera.ops import arrays, rows
 from tessera.ops.refusals import refused
+from tessera.ops.steps import check_not_traced, written
+from tessera.ops.traced import Traced, traced_among
 
+Tree = Sequence[Any] | dict[Any, Any]
+"""Arrays in lists, tuples and dictionaries."""
 _SEEDS = 2**64
 
 
-def check_lists(lists: dict[str, Any], states: Sequence[str], state_dtypes: Sequence[str]) -> None:
-    """Check lists of arrays: as many of each, of one shape by places, and of dtypes that kernels take.
+def leaves(**trees: Any) -> dict[str, list[Any]]:
+    """Return the arrays of trees, those of one place of the first tree at one place of each list.
+
+    Args:
+        **trees: lists, tuples and dictionaries of arrays, or of such.
 
     Raises:
-        CallError: `bad-argument`, `not-an-array`, `wrong-shape` or `wrong-dtype`.
+        CallError: `bad-argument` for what is no tree, or is nested otherwise than the first.
     """
-    first, count = lists["params"], 0
-    for name, some in lists.items():
-        if not isinstance(some, list | tuple):
-            raise refused(f"{name} is {some!r:.60}", "bad-argument", "it takes a list of arrays")
-        found = len(cast("Sequence[Any]", some))
-        count = found if name == "params" else count
-        if found != count:
-            raise refused(f"{name} are {found} arrays, params {count}", "bad-argument", "give one for each parameter")
-    for at in range(count):
+    found: dict[str, list[Any]] = {}
+    first: dict[Any, Any] = {}
+    for name, tree in trees.items():
+        if not isinstance(tree, list | tuple | dict):
+            raise refused(f"{name} is {tree!r:.60}", "bad-argument", "it takes a list, or a dictionary, of arrays")
+        own = dict(_walk(cast(Any, tree), ()))
+        first = first or own
+        if own.keys() != first.keys():
+            what = f"{len(own)} arrays" if len(own) != len(first) else "nested otherwise"
+            raise refused(f"{name} are {what}, {next(iter(trees))} {len(first)}", "bad-argument", _ONE_EACH)
+        found[name] = [own[path] for path in first]
+    return found
+
+
+_ONE_EACH = "give one for each parameter"
+
+
+def _walk(tree: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, Any]]:
+    """Yield the arrays of a tree, each with where it is."""
+    if not isinstance(tree, list | tuple | dict):
+        yield path, tree
+        return
+    given = cast(Any, tree)
+    for key, part in given.items() if isinstance(tree, dict) else enumerate(given):
+        yield from _walk(part, (*path, key))
+
+
+def check_lists(lists: dict[str, list[Any]], states: Sequence[str], state_dtypes: Sequence[str]) -> None:
+    """Check lists of arrays: of one shape by places, and of dtypes that kernels take.
+
+    Raises:
+        CallError: `not-an-array`, `wrong-shape` or `wrong-dtype`.
+    """
+    first = next(iter(lists.values()))
+    for at in range(len(first)):
         shape = arrays.shape_of(first[at], "params")
         for name, some in lists.items():
             rows.same_shape(some[at], name, shape)
             dtype = rows.float_dtype(some[at], name)
             if name in states and dtype.name not in state_dtypes:
                 raise refused(f"{name} have the dtype {dtype}", "wrong-dtype", f"they take {', '.join(state_dtypes)}")
+
+
+Launch = Callable[[dict[str, list[Any]], Any], None]
+"""Changes the arrays of lists, but for `grads`, by numbers of a table, or by known ones where there is none."""
+
+
+def change(name: str, given: dict[str, list[Any]], numbers: Sequence[Any], launch: Launch, known: bool = True) -> None:
+    """Change arrays now, or, where they are those of a traced function, each time that it runs.
+
+    Args:
+        name: what changes them.
+        given: the arrays.
+        numbers: what a table holds; traced ones differ from run to run.
+        launch: changes them.
+        known: whether `launch` needs nothing that differs from run to run but those numbers.
+
+    Raises:
+        LanguageError: `not-in-graphs`.
+    """
+    traced = traced_among([one for some in given.values() for one in some])
+    if traced is None:
+        check_not_traced()
+        launch(given, None)
+        written(*(one for name, some in given.items() if name != "grads" for one in some))
+        return
+    if not known:
+        raise LanguageError(
+            f"{name} rounds at random, by numbers that are drawn outside of ts.jit in each step",
+            code="not-in-graphs",
+            location=caller_location(),
+            help="leave stochastic_rounding away, or call it outside",
+        )
+    zero: Any = traced.filled((), f64)
+    table = np.stack([zero + number for number in numbers])
+    count = len(given["grads"])
+    names = [name for name in given if name != "grads"]
+
+    def run(changed: Sequence[Any], read: Sequence[Any]) -> Sequence[Any]:
+        lists = {name: [*changed[at * count : (at + 1) * count]] for at, name in enumerate(names)}
+        grads = [rows.contiguous(one) for one in read[:-1]]
+        launch({name: lists.get(name, grads) for name in given}, read[-1])
+        written(*changed)
+        return ()
+
+    traced.change(name, run, [one for name in names for one in given[name]], [*given["grads"], table], ())
 
 
 def in_memory(lists: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -70,8 +152,8 @@ def _is_contiguous(array: Any) -> bool:
     return True
 
 
-def scale_of(grad_scale: Any) -> tuple[Any, float]:
-    """Return what gradients are divided by as an array of one element, or None and a number.
+def scale_of(grad_scale: Any) -> tuple[Any, Any]:
+    """Return what gradients are divided by as an array of one element, or None and a number, which may be traced.
 
     Raises:
         CallError: `bad-argument`, `wrong-shape` or `wrong-dtype`.
@@ -82,21 +164,25 @@ def scale_of(grad_scale: Any) -> tuple[Any, float]:
         if not grad_scale:
             raise refused("grad_scale is 0", "bad-argument", "gradients are divided by it")
         return None, float(grad_scale)
+    if not hasattr(grad_scale, "shape"):
+        return None, grad_scale
     if prod(arrays.shape_of(grad_scale, "grad_scale")) != 1:
         raise refused("grad_scale is not one element", "wrong-shape", "it is a number or an array of one element")
     if arrays.dtype_of(grad_scale, "grad_scale").name not in ("f32", "f64"):
         raise refused("grad_scale is neither f32 nor f64", "wrong-dtype", "convert it")
+    if isinstance(grad_scale, Traced):
+        return None, cast(Any, grad_scale).reshape(())
     return rows.vector(grad_scale.detach() if arrays.is_torch(grad_scale) else grad_scale), 1.0
 
 
 def check_numbers(**limits: tuple[float, float, float]) -> None:
-    """Check numbers, each with the least one allowed and the one that all are below.
+    """Check numbers, each with the least one allowed and the one that all are below; traced ones have no value yet.
 
     Raises:
         CallError: `bad-argument`.
     """
     for name, (value, least, below) in limits.items():
-        if not least <= value < below:
+        if isinstance(value, Real) and not least <= value < below:
             raise refused(f"{name} is {value}", "bad-argument", f"it is at least {least} and below {below}")
 
 

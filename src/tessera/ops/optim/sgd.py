@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import inf
-from typing import Any
+from numbers import Real
+from typing import Any, cast
+
+import numpy as np
 
 from tessera.driver.compile import compile as compiled
-from tessera.numerics.dtypes import DType, bf16, f32
+from tessera.numerics.dtypes import DType, bf16, f32, f64
 from tessera.ops import arrays, rows
 from tessera.ops.optim import kernels, lists
 from tessera.ops.refusals import checked, checked_methods, refused
-from tessera.ops.steps import check_not_traced, written
+from tessera.ops.traced import traced_among
 from tessera.target.artifact import Artifact
 
 
@@ -22,9 +24,9 @@ class Sgd:
     @checked
     def __call__(
         self,
-        params: Sequence[Any],
-        grads: Sequence[Any],
-        momentum_buffers: Sequence[Any] | None = None,
+        params: lists.Tree,
+        grads: lists.Tree,
+        momentum_buffers: lists.Tree | None = None,
         step: int = 1,
         *,
         lr: float = 1e-3,
@@ -39,8 +41,8 @@ class Sgd:
         """Change parameters and buffers in place, as `torch.optim.SGD` does; one launch a parameter.
 
         Args:
-            params: arrays of any shapes; f64, f32, bf16 or f16.
-            grads: their gradients, of any of these dtypes.
+            params: arrays of any shapes, in lists, tuples and dictionaries; f64, f32, bf16 or f16.
+            grads: their gradients, of any of these dtypes; they and states are nested as the parameters are.
             momentum_buffers: f32, bf16 or f64; None without momentum.
             step: which step this is, from 1: in the first one a buffer becomes the gradient, whatever it held.
             lr: the learning rate.
@@ -54,7 +56,9 @@ class Sgd:
             seed: of the random numbers; other ones are drawn in each step and for each parameter.
 
         Raises:
-            CallError: `not-an-array`, `wrong-shape`, `wrong-dtype`, `bad-argument`, or `not-contiguous`.
+            CallError: `not-an-array`, `wrong-shape`, `wrong-dtype`, `bad-argument`, or `not-contiguous`; in `ts.jit`
+                `written-argument` for what is no argument of the traced function, or a part of one.
+            LanguageError: `not-in-graphs` for random rounding in `ts.jit`, or inside of what is differentiated.
 
         Numerics:
             Computed in f32 (f64 for parameters of f64), and rounded once.
@@ -62,9 +66,8 @@ class Sgd:
         Source: Sutskever et al., On the importance of initialization and momentum in deep learning, 2013;
             `torch.optim.SGD`.
         """
-        check_not_traced(*params, *grads)
-        given = {"params": params, "grads": grads}
-        given |= {} if momentum_buffers is None else {"momentum_buffers": momentum_buffers}
+        buffers = {} if momentum_buffers is None else {"momentum_buffers": momentum_buffers}
+        given = lists.leaves(params=params, grads=grads, **buffers)
         lists.check_lists(given, ("momentum_buffers",), ("f32", "bf16", "f64"))
         lists.check_numbers(
             step=(step, 1, inf),
@@ -77,25 +80,36 @@ class Sgd:
         if nesterov and (momentum == 0 or dampening != 0):
             raise refused("nesterov without momentum, or with dampening", "bad-argument", "as in PyTorch")
         scale, divisor = lists.scale_of(grad_scale)
-        for place, (param, grad, *others) in enumerate(lists.in_memory(given)):
-            buffer = others[0] if others else None
-            kernels.sgd(
-                param,
-                grad,
-                buffer,
-                scale,
-                divisor,
-                float(weight_decay),
-                float(momentum),
-                1.0 - dampening,
-                float(lr),
-                lists.key_of(seed, step, place),
-                nesterov=bool(nesterov),
-                is_first=step == 1,
-                stochastic=lists.shortens(stochastic_rounding, param, buffer),
-                acc=rows.accumulator(arrays.dtype_of(param)),
-            )
-        written(*params, *(momentum_buffers or ()))
+        traced = traced_among(given["params"])
+        fresh: Any = 1.0 - dampening
+        kept: Any = momentum
+        is_known = traced is None or isinstance(step, Real)
+        if traced is not None and not is_known:
+            zero: Any = traced.filled((), f64)
+            later = cast(Any, np.where)(zero + step > 1.0, zero + 1.0, zero)
+            fresh, kept = 1.0 - later * dampening, later * momentum
+        numbers: list[Any] = [divisor, weight_decay, momentum, fresh, lr, kept]
+
+        def launch(given: dict[str, list[Any]], table: Any) -> None:
+            kernel: Any = kernels.sgd
+            known = list(map(float, numbers)) if table is None else [0.0] * len(numbers)
+            for place, (param, grad, *others) in enumerate(lists.in_memory(given)):
+                buffer = others[0] if others else None
+                kernel(
+                    param,
+                    grad,
+                    buffer,
+                    scale,
+                    table,
+                    *known,
+                    lists.key_of(seed, step, place) if stochastic_rounding else 0,
+                    nesterov=bool(nesterov),
+                    is_first=is_known and step == 1,
+                    stochastic=lists.shortens(stochastic_rounding, param, buffer),
+                    acc=rows.accumulator(arrays.dtype_of(param)),
+                )
+
+        lists.change("sgd_", given, numbers, launch, not stochastic_rounding)
 
     def reference(
         self,
@@ -150,6 +164,7 @@ class Sgd:
             "G": dtype,
             "S": state,
             "scale": None,
+            "table": None,
             "stochastic": shortens,
             "nesterov": False,
             "is_first": False,

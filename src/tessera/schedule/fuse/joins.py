@@ -14,12 +14,11 @@ from __future__ import annotations
 from xdsl.ir import Operation, SSAValue
 
 from tessera.ir.graph.points import CastOp, MapOp
-from tessera.ir.graph.structure import CallOp, GraphOp
-from tessera.ir.graph.sums import ContractOp
+from tessera.ir.graph.structure import GraphOp
 from tessera.ir.graph.takes import TakeOp
 from tessera.ir.graph.types import ONE, ZERO, array_type, dims_of, ordered
 from tessera.ir.graph.views import BroadcastOp, ConcatOp, PlaceOp, ReshapeOp, SliceOp, TransposeOp
-from tessera.schedule.fuse.places import LOOSE, PLACED, root_of
+from tessera.schedule.fuse.places import LIBRARY, LOOSE, PLACED, root_of
 from tessera.schedule.fuse.selection import Along, Selection, Selector
 from tessera.target.dims import Dim
 
@@ -167,7 +166,7 @@ def _is_read(value: SSAValue, axis: int, again: set[Operation]) -> bool:
             again.add(op)
             return len(again) <= MOST_AGAIN and all(_is_read(arg, axis, again) for arg in op.operands)
         case Operation():
-            return isinstance(op, (*LOOSE, CallOp, ContractOp))
+            return isinstance(op, (*LOOSE, *LIBRARY))
         case _:
             return True
 

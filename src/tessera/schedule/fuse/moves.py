@@ -16,14 +16,13 @@ from functools import reduce
 from xdsl.ir import Operation, SSAValue, Use
 
 from tessera.ir.graph.points import CastOp, IotaOp, MapOp
-from tessera.ir.graph.structure import CallOp, GraphOp
-from tessera.ir.graph.sums import ContractOp
+from tessera.ir.graph.structure import GraphOp
 from tessera.ir.graph.takes import StoredOp, TakeOp
 from tessera.ir.graph.types import ZERO, array_type, dims_of
 from tessera.ir.graph.views import ConcatOp, PlaceOp, SliceOp, TransposeOp
 from tessera.numerics.dtypes import i64
 from tessera.numerics.functions import FUNCTIONS
-from tessera.schedule.fuse.places import LOOSE, is_view, root_of
+from tessera.schedule.fuse.places import LIBRARY, LOOSE, is_view, root_of
 from tessera.schedule.fuse.selection import Selector, selection_of, share_of, take_of
 
 Move = SliceOp | TakeOp
@@ -94,7 +93,7 @@ def _is_memory(value: SSAValue) -> bool:
     owner = value.owner
     if isinstance(owner, SliceOp | TransposeOp):
         return _is_memory(owner.source)
-    return not isinstance(owner, Operation) or isinstance(owner, CallOp | ContractOp | ConcatOp)
+    return not isinstance(owner, Operation) or isinstance(owner, (*LIBRARY, ConcatOp))
 
 
 def _worthwhile(op: Move) -> set[Operation]:

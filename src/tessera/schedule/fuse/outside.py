@@ -16,7 +16,8 @@ from tessera.ir.graph.types import ONE, array_type, dims_of
 from tessera.ir.graph.views import AliasOp, ConcatOp, OwnOp, PlaceOp, ReshapeOp, SliceOp, StopOp, TransposeOp
 from tessera.schedule.fuse.joins import join, own_parts
 from tessera.schedule.fuse.moves import move
-from tessera.schedule.fuse.places import LOOSE, PLACED, is_view, root_of
+from tessera.schedule.fuse.places import LOOSE, PLACED, insert, is_view, root_of
+from tessera.schedule.fuse.products import merge_batches
 from tessera.target.dims import Dim
 
 _FLOATS = ("f64", "f32", "bf16", "f16")
@@ -27,6 +28,7 @@ def prepare(graph: GraphOp) -> None:
     """Rewrite a graph so that all that is left to kernels of groups can be one."""
     _drop_names(graph)
     _tidy(graph)
+    merge_batches(graph)
     for op in list(graph.body.block.ops):
         if isinstance(op, CastOp) and _is_own(op):
             op.result.replace_all_uses_with(op.source)
@@ -248,12 +250,3 @@ def _written(value: SSAValue, op: Operation) -> SSAValue:
     copy = CastOp(value, array_type(value).dtype)
     insert([copy], op)
     return copy.result
-
-
-def insert(made: list[Operation], before: Operation) -> None:
-    """Put ops before another, with its place in the source."""
-    block = before.parent_block()
-    assert block is not None, "an op of a graph is in its block"
-    for one in made:
-        one.location = before.location
-        block.insert_op_before(one, before)

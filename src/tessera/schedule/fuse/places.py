@@ -9,8 +9,9 @@ from typing import Any
 from xdsl.ir import Operation, SSAValue
 
 from tessera.ir.graph.points import CastOp, FullOp, IotaOp, MapOp, SizeOp
-from tessera.ir.graph.sums import PartsOp, ReduceOp
-from tessera.ir.graph.takes import TakeOp
+from tessera.ir.graph.structure import CallOp
+from tessera.ir.graph.sums import ContractOp, PartsOp, ReduceOp
+from tessera.ir.graph.takes import AddRowsOp, TakeOp
 from tessera.ir.graph.types import ONE, dims_of
 from tessera.ir.graph.views import BroadcastOp, ReshapeOp, TransposeOp
 from tessera.target.dims import Dim
@@ -24,6 +25,8 @@ PLACED = (MapOp, CastOp, ReduceOp, PartsOp, TakeOp)
 """Ops that compute something, each once in a group."""
 LOOSE = (FullOp, SizeOp, IotaOp)
 """Ops without operands, which each reader has for itself."""
+LIBRARY = (CallOp, ContractOp, AddRowsOp)
+"""Ops with code of their own, which read and write arrays in memory."""
 
 
 def own_place(dims: Sequence[Dim]) -> Place:
@@ -104,3 +107,12 @@ def root_of(value: SSAValue) -> SSAValue:
     while isinstance(value.owner, Operation) and is_view(value.owner):
         value = value.owner.operands[0]
     return value
+
+
+def insert(made: list[Operation], before: Operation) -> None:
+    """Put ops before another, with its place in the source."""
+    block = before.parent_block()
+    assert block is not None, "an op of a graph is in its block"
+    for one in made:
+        one.location = before.location
+        block.insert_op_before(one, before)

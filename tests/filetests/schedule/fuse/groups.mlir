@@ -127,3 +127,20 @@ builtin.module {
 // CHECK: tessera_graph.map "cos"
 // CHECK: tessera_graph.concat {{.*}} along 1
 // CHECK-NEXT: tessera_graph.return
+
+// -----
+// A batch times one matrix is one product of all rows, and the sum of a batch's products one with a longer sum.
+builtin.module {
+  tessera_graph.graph "layer" {
+  ^bb0(%x: !tessera_graph.array<["B", "M", "K"], f32>, %w: !tessera_graph.array<["K", "N"], f32>, %d: !tessera_graph.array<["B", "M", "N"], f32>):
+    %b = tessera_graph.broadcast %w [1, 2] : !tessera_graph.array<["K", "N"], f32> -> !tessera_graph.array<["B", "K", "N"], f32>
+    %y = tessera_graph.contract %x, %b : !tessera_graph.array<["B", "M", "K"], f32>, !tessera_graph.array<["B", "K", "N"], f32> -> !tessera_graph.array<["B", "M", "N"], f32>
+    %t = tessera_graph.transpose %x [0, 2, 1] : !tessera_graph.array<["B", "M", "K"], f32> -> !tessera_graph.array<["B", "K", "M"], f32>
+    %p = tessera_graph.contract %t, %d : !tessera_graph.array<["B", "K", "M"], f32>, !tessera_graph.array<["B", "M", "N"], f32> -> !tessera_graph.array<["B", "K", "N"], f32>
+    %s = tessera_graph.reduce "sum" %p along [0] : !tessera_graph.array<["B", "K", "N"], f32> -> !tessera_graph.array<["K", "N"], f32>
+    tessera_graph.return %y, %s : !tessera_graph.array<["B", "M", "N"], f32>, !tessera_graph.array<["K", "N"], f32>
+  }
+}
+// CHECK: tessera_graph.contract {{.*}} -> !tessera_graph.array<["B*M", "N"], f32>
+// CHECK-NOT: tessera_graph.reduce
+// CHECK: tessera_graph.contract {{.*}} -> !tessera_graph.array<["K", "N"], f32>
