@@ -105,6 +105,11 @@ class Arguments:
             return False
         return tensor.index < self._own or self.added[tensor.index - self._own].role == "cotangent"
 
+    def size_of(self, tensor: SSAValue, axis: int) -> str:
+        """Return the name of the size of a parameter's dimension: equal names are of equal sizes."""
+        assert isinstance(tensor, BlockArgument), "tensors are parameters"
+        return self._infos[tensor.index].dims[axis]
+
     def finish(self) -> None:
         """Write on the kernel what is known of its parameters."""
         old = self._infos[: self._own]

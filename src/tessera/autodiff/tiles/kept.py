@@ -1,0 +1,215 @@
+"""What grids of an adjoint need of the programs of another one: computed again where it is little, and kept else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from xdsl.dialects.scf import ForOp
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+
+from tessera.autodiff.tiles.arguments import Arguments, Size
+from tessera.autodiff.tiles.emitter import Emitter
+from tessera.data import dataclass
+from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, SplatOp
+from tessera.ir.tile.extents import host_extent
+from tessera.ir.tile.memory import LoadOp, StoreOp
+from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
+from tessera.ir.tile.structure import DimOp, GridOp, KernelOp
+from tessera.ir.tile.types import TileType, element_of, shape_of
+from tessera.ir.types import dtype_of
+
+LITTLE = (ArangeOp, BroadcastOp, CastOp, ConstantOp, DimOp, ElementwiseOp, LoadOp, ReshapeOp, SplatOp, TransposeOp)
+"""Ops that are done again rather than that their results are kept."""
+MOST = 2
+"""Loads, and functions of tiles, that are done again for one value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Where a value is kept.
+
+    Args:
+        memory: one place for each program.
+        each: whether it has one for each iteration.
+    """
+
+    memory: SSAValue
+    each: bool
+
+
+class Keeper:
+    """Keeps values of the programs of one grid.
+
+    Args:
+        emit: writes ops.
+        arguments: adds parameters to the adjoint.
+        grid: a grid with the extents and blocks of the programs.
+        places: where a program is in it, in the adjoint.
+    """
+
+    def __init__(self, emit: Emitter, arguments: Arguments, grid: GridOp, places: Sequence[SSAValue]) -> None:
+        self.places = list(places)
+        self._emit, self._arguments, self._grid = emit, arguments, grid
+        self._memory: dict[SSAValue, Kept] = {}
+
+    def of_program(self, value: SSAValue, before: Operation) -> Kept:
+        """Keep a value of a program, once, and return where: it is stored before an op."""
+        if value not in self._memory:
+            self._memory[value] = Kept(self._keep(value, before, [], None), False)
+        return self._memory[value]
+
+    def of_iteration(self, value: SSAValue, around: ForOp, steps: Size) -> Kept:
+        """Keep a value that a loop from the last iteration on carries at each of them, and return where."""
+        first = around.body.block.first_op
+        assert first is not None, "the adjoint of a loop does something"
+        return Kept(self._keep(value, first, [steps], around), True)
+
+    def load(self, value: SSAValue, kept: Kept, places: Sequence[SSAValue], number: SSAValue | None = None) -> SSAValue:
+        """Emit and return the load of a value that is kept.
+
+        Args:
+            value: the value.
+            kept: where it is.
+            places: where the program is in the grid.
+            number: that of the iteration.
+        """
+        at, box, ahead = self._box(shape_of(value.type), places, [] if number is None or not kept.each else [number])
+        return self._emit.value(LoadOp(kept.memory, at, box, range(ahead)))
+
+    def _keep(self, value: SSAValue, before: Operation, steps: Sequence[Size], around: ForOp | None) -> SSAValue:
+        emit, shape, arguments = self._emit, shape_of(value.type), self._arguments
+        sizes: list[Size] = []
+        for axis, (extent, size) in enumerate(zip(self._grid.extents, self._grid.block_sizes, strict=True)):
+            programs: Size = ["ceildiv", host_extent(extent), ["const", size]]
+            if axis != self._along(shape, steps):
+                sizes.append(programs)
+        along, then = self._along(shape, steps), shape
+        if along is not None:
+            programs = ["ceildiv", host_extent(self._grid.extents[along]), ["const", shape[0]]]
+            sizes, then = [*sizes, ["mul", programs, ["const", shape[0]]]], shape[1:]
+        name = f"kept{len(arguments.added)}"
+        memory = arguments.scratch(name, element_of(value.type), [*sizes, *steps], then=then)
+        made = Block()
+        with emit.into(made):
+            numbers: list[SSAValue] = []
+            if around is not None:
+                left = emit.binary("sub", around.ub, around.body.block.args[0])
+                numbers.append(emit.binary("sub", left, emit.index(1)))
+            at, box, ahead = self._box(shape, self.places, numbers)
+            emit.add(StoreOp(value, memory, at, box, range(ahead)))
+        block = before.parent_block()
+        assert block is not None, "it is in a program"
+        for op in list(made.ops):
+            op.detach()
+            block.insert_op_before(op, before)
+        return memory
+
+    def _along(self, shape: Sequence[int], steps: Sequence[object]) -> int | None:
+        """Return the axis whose blocks are the rows of a tile, which lie side by side then; None where none are."""
+        if steps or not shape:
+            return None
+        axes = [axis for axis, size in enumerate(self._grid.block_sizes) if size == shape[0] > 1]
+        return axes[0] if len(axes) == 1 else None
+
+    def _box(
+        self, shape: Sequence[int], places: Sequence[SSAValue], numbers: Sequence[SSAValue]
+    ) -> tuple[list[SSAValue], list[int], int]:
+        """Return the offsets and the sizes of a value's box, and how many of its dimensions the value lacks."""
+        emit, along = self._emit, self._along(shape, numbers)
+        ahead = [one for axis, one in enumerate(self._numbers(places)) if axis != along] + [*numbers]
+        rows = [] if along is None else [places[along]]
+        at = [*ahead, *rows, *[emit.index(0) for _ in shape[len(rows) :]]]
+        return at, [*[1] * len(ahead), *shape], len(ahead)
+
+    def _numbers(self, places: Sequence[SSAValue]) -> list[SSAValue]:
+        """Return the number of a program along each axis."""
+        emit = self._emit
+        pairs = zip(places, self._grid.block_sizes, strict=True)
+        return [at if block == 1 else emit.binary("floordiv", at, emit.index(block)) for at, block in pairs]
+
+    def is_little(self, value: SSAValue, known: set[SSAValue]) -> bool:
+        """Return whether a value of a program is computed again, from what the adjoint only reads, rather than kept.
+
+        What is rounded to the operand of a product is kept: so the product reads it as it lies in memory.
+        """
+        seen, work, much = set[SSAValue](), [value], 0
+        while work:
+            one = work.pop()
+            if one in seen or one in known or is_everywhere(one):
+                continue
+            seen.add(one)
+            owner = one.owner
+            if not isinstance(owner, LITTLE) or _is_rounded(owner):
+                return False
+            if isinstance(owner, LoadOp) and not self._arguments.is_read_only(owner.tensor):
+                return False
+            much += isinstance(owner, LoadOp) or (isinstance(owner, ElementwiseOp) and bool(shape_of(one.type)))
+            work += owner.operands
+        return much <= MOST
+
+
+def _is_rounded(op: Operation) -> bool:
+    """Return whether an op rounds a matrix of floats to fewer bits."""
+    if not isinstance(op, CastOp) or len(shape_of(op.result.type)) < 2:
+        return False
+    source, result = (dtype_of(element_of(value.type)) for value in (op.source, op.result))
+    return source.is_float and result.is_float and result.bits < source.bits
+
+
+def hoist(loop: ForOp) -> None:
+    """Move functions that give the same in all iterations, and no more bytes than they take, out of a loop."""
+    block = loop.parent_block()
+    assert block is not None, "it is in a program"
+    inside = {*loop.body.block.args, *(result for op in loop.body.block.ops for result in op.results)}
+    for op in list(loop.body.block.ops):
+        if not isinstance(op, CastOp | ElementwiseOp) or any(operand in inside for operand in op.operands):
+            continue
+        tiles = [_bytes_of(operand) for operand in op.operands if isinstance(operand.type, TileType)]
+        if tiles and _bytes_of(op.results[0]) <= max(tiles):
+            op.detach()
+            block.insert_op_before(op, loop)
+            inside -= {*op.results}
+
+
+def _bytes_of(value: SSAValue) -> int:
+    return prod(shape_of(value.type)) * dtype_of(element_of(value.type)).bits
+
+
+def is_everywhere(value: SSAValue) -> bool:
+    """Return whether a value is one of the kernel, outside of its grids."""
+    owner = value.owner
+    block = owner if isinstance(owner, Block) else owner.parent_block()
+    return block is not None and isinstance(block.parent_op(), KernelOp)
+
+
+def again(emit: Emitter, value: SSAValue, known: dict[SSAValue, SSAValue]) -> SSAValue:
+    """Emit the ops that a value depends on again, from values that are known, and return it."""
+    if value in known:
+        return known[value]
+    owner = value.owner
+    if isinstance(owner, Block) or isinstance(value, BlockArgument) or is_everywhere(value):
+        assert is_everywhere(value), "all that an iteration depends on is known"
+        return value
+    for operand in owner.operands:
+        again(emit, operand, known)
+    copy = owner.clone({operand: known.get(operand, operand) for operand in owner.operands})
+    emit.add(copy)
+    known.update(zip(owner.results, copy.results, strict=True))
+    return known[value]
+
+
+def needed_of(value: SSAValue, block: Block, known: Mapping[SSAValue, object] | set[SSAValue]) -> list[SSAValue]:
+    """Return the values from outside of a block that a value in it depends on, but for those that are known."""
+    found, seen, work = list[SSAValue](), set[SSAValue](), [value]
+    while work:
+        one = work.pop()
+        if one in seen or one in known:
+            continue
+        seen.add(one)
+        owner = one.owner
+        if isinstance(owner, Operation) and owner.parent_block() is block:
+            work += owner.operands
+        elif not is_everywhere(one):
+            found.append(one)
+    return found
