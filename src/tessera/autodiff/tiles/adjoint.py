@@ -17,6 +17,7 @@ from tessera.autodiff.tiles.exchanged import Exchanger, Moved
 from tessera.autodiff.tiles.history import History
 from tessera.autodiff.tiles.kept import Keeper
 from tessera.autodiff.tiles.memory import Memory
+from tessera.autodiff.tiles.read_back import read_back
 from tessera.autodiff.tiles.separate import separate
 from tessera.autodiff.tiles.sweep import Sweep
 from tessera.canonicalize.dead_code import remove_dead
@@ -230,3 +231,4 @@ class _Writer:
         ops = list(grid.body.block.ops)
         sweep.forward(ops)
         sweep.backward(ops)
+        read_back(self._emit, self._memory.kept_by(grid), sweep.values)
