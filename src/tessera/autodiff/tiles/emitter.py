@@ -28,11 +28,14 @@ def cotangent_type(type_: Attribute) -> Attribute:
     return with_element(type_, wide(element_of(type_)))
 
 
-def _narrower(element: Attribute, wide_type: Attribute) -> Attribute | None:
-    """Return a type of floats of which a wider one has all numbers, None where that is not so."""
-    small, large = dtype_of(element), dtype_of(element_of(wide_type))
+def unwidened(value: SSAValue, element: Attribute) -> SSAValue | None:
+    """Return what a value of floats was before it was widened from elements of a type, None where it was not."""
+    op = value.owner
+    if not isinstance(op, CastOp) or element_of(op.source.type) != element:
+        return None
+    small, large = dtype_of(element), dtype_of(element_of(value.type))
     is_exact = small.is_float and large.is_float and small.bits <= 16 and large.bits >= 32
-    return element if is_exact else None
+    return op.source if is_exact else None
 
 
 class Emitter:
@@ -95,10 +98,8 @@ class Emitter:
         """Return a value with elements of another type; a float that was widened is what it was before."""
         if element_of(value.type) == element:
             return value
-        op = value.owner
-        if isinstance(op, CastOp) and element_of(op.source.type) == element == _narrower(element, value.type):
-            return op.source
-        return self.value(CastOp(value, element))
+        before = unwidened(value, element)
+        return self.value(CastOp(value, element)) if before is None else before
 
     def widened(self, value: SSAValue) -> SSAValue:
         """Return a value in the type of its cotangent."""

@@ -142,9 +142,7 @@ class Exchanger:
         block = emit.index(exchange.grid.block_sizes[axis])
         return list(emit.add(ForOp(first, extents[axis], block, totals, Region(body))).results)
 
-    def _first(
-        self, exchange: Exchange, moved: Moved, axis: int, known: Mapping[SSAValue, SSAValue]
-    ) -> SSAValue:
+    def _first(self, exchange: Exchange, moved: Moved, axis: int, known: Mapping[SSAValue, SSAValue]) -> SSAValue:
         """Return the first program along an axis whose loop gets as far as a slice, if that can be told ahead."""
         emit, zero = self._emit, self._emit.index(0)
         if exchange.whole is None or not moved.is_forward:
@@ -166,13 +164,13 @@ class Exchanger:
 
     def _is_beyond(self, end: SSAValue, exchange: Exchange) -> bool:
         """Return whether the end of a loop is that of the tensor which it goes along."""
-        assert exchange.whole is not None and isinstance(exchange.load.tensor.type, TensorType), "it goes along one"
-        size = exchange.load.tensor.type.shape[exchange.whole]
-        if size >= 0:
-            return constant_value(end) == size
-        return self._arguments.size_of(self._values[exchange.load.tensor], exchange.whole) == (
-            self._arguments.size_of(end.owner.tensor, end.owner.axis.data) if isinstance(end.owner, DimOp) else None
-        )
+        along, tensor = exchange.whole, exchange.load.tensor
+        assert along is not None, "it goes along one"
+        assert isinstance(tensor.type, TensorType), "a tensor is read"
+        if tensor.type.shape[along] >= 0 or not isinstance(end.owner, DimOp):
+            return constant_value(end) == tensor.type.shape[along]
+        size = self._arguments.size_of(end.owner.tensor, end.owner.axis.data)
+        return size == self._arguments.size_of(self._values[tensor], along)
 
     def _guarded(
         self,

@@ -9,7 +9,7 @@ from xdsl.dialects.scf import ForOp
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tessera.autodiff.tiles.arguments import Arguments, Size
-from tessera.autodiff.tiles.emitter import Emitter
+from tessera.autodiff.tiles.emitter import Emitter, unwidened
 from tessera.data import dataclass
 from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, SplatOp
 from tessera.ir.tile.extents import host_extent
@@ -170,6 +170,8 @@ def hoist(loop: ForOp) -> None:
             op.detach()
             block.insert_op_before(op, loop)
             inside -= {*op.results}
+            if isinstance(op, CastOp) and (before := unwidened(op.source, element_of(op.result.type))) is not None:
+                op.result.replace_all_uses_with(before)
 
 
 def _bytes_of(value: SSAValue) -> int:

@@ -84,7 +84,7 @@ def is_near(emit: Emitter, value: SSAValue) -> bool:
 
 
 def _sources(op: Operation, may_be_low: bool) -> list[tuple[SSAValue, bool]]:
-    """Return what a value follows from, and whether minus infinity is allowed there: an exponential makes zero of it."""
+    """Return what a value follows from, and whether minus infinity may stand there: an exponential makes zero of it."""
     if isinstance(op, LoadOp | GatherOp):
         return [] if op.fill is None else [(op.fill, may_be_low)]
     if not isinstance(op, ElementwiseOp):

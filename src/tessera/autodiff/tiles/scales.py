@@ -49,7 +49,7 @@ def scale_of(value: SSAValue, seeds: Mapping[SSAValue, Scale | None]) -> Scale |
 
     Args:
         value: the value.
-        seeds: how some values move, None for those of which that is not known; what does not follow from them stays the same.
+        seeds: how some values move, None for those of which that is not known; what does not follow from them stays.
     """
     known: dict[SSAValue, Scale | None] = dict(seeds)
     work = [value]
@@ -167,7 +167,8 @@ def number_of(value: SSAValue) -> float | None:
 def _shifted(sign: int) -> Callable[[ElementwiseOp, _Scales], Scale | None]:
     def rule(op: ElementwiseOp, given: _Scales) -> Scale | None:
         a, b = given
-        assert a is not None and b is not None
+        assert a is not None, "operands are known"
+        assert b is not None, "operands are known"
         if "factor" in (a.kind, b.kind):
             return _alike_of(op, given, 0)
         return _made("shift", a.by + sign * b.by)

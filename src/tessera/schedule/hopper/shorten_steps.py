@@ -50,6 +50,7 @@ from tessera.schedule.scheduled_pass import GridPass
 LEAST = 16
 """Elements of the shortest step."""
 _MOVES = (SplatOp, BroadcastOp, ReshapeOp, TransposeOp)
+_OUTSIDE = (ElementwiseOp, CastOp, *_MOVES)
 _COMPARISONS = frozenset("lt le gt ge eq ne".split())
 
 
@@ -89,7 +90,9 @@ class ShortenStepsPass(GridPass):
             new = steps.shortened(size)
             Rewriter.insert_op(new, InsertPoint.after(grid))
             if self._is_planned(kernel, new):
-                note(new, "terms", [f"steps of {steps.size} are computed as steps of {size}, for which roles have room"])
+                note(
+                    new, "terms", [f"steps of {steps.size} are computed as steps of {size}: roles have room for these"]
+                )
                 return new
             Rewriter.erase_op(new)
         return None
@@ -114,7 +117,7 @@ def _unshare(grid: GridOp) -> None:
 
 
 def _is_free(op: Operation) -> bool:
-    while isinstance(op, ReshapeOp | BroadcastOp) and isinstance(op.source.owner, Operation):
+    while isinstance(op, ReshapeOp | BroadcastOp | CastOp) and isinstance(op.source.owner, Operation):
         op = op.source.owner
     return isinstance(op, ArangeOp | SplatOp)
 
@@ -179,7 +182,7 @@ class _Steps:
         counter = self._loop.body.block.args[0]
         places = [axis for axis, offset in enumerate(op.offsets) if offset is counter]
         if not places and not any(self._depends(offset) for offset in op.offsets):
-            return False
+            return False  # `_check_op` sees whether it has elements of a step
         plain = len(places) == 1 and places[0] in op.kept and op.size_list[places[0]] == self.size
         others = [offset for axis, offset in enumerate(op.offsets) if axis not in places]
         if not plain or any(map(self._depends, others)) or op.mask is not None or op.fill is not None:
@@ -187,7 +190,7 @@ class _Steps:
         return True
 
     def _axis(self, op: LoadOp) -> int:
-        return [axis for axis, offset in enumerate(op.offsets) if offset is self._loop.body.block.args[0]][0]
+        return next(axis for axis, offset in enumerate(op.offsets) if offset is self._loop.body.block.args[0])
 
     def _depends(self, value: SSAValue) -> bool:
         """Return whether a value follows from what the loop computes."""
@@ -212,6 +215,9 @@ class _Steps:
         for place in range(len(self._loop.iter_args)):
             self._check_sum(place)
         places: dict[SSAValue, _Place] = {block.args[0]: _Place(1, 0)}
+        for op in self._grid.walk():
+            if op.parent is not block and any(map(self._axes_along, op.results)):
+                self._check_op(op, places)
         for op in block.ops:
             if op is end:
                 continue
@@ -268,7 +274,11 @@ class _Steps:
         """
         if isinstance(op, MmaOp | ReduceOp) and self._sums_along(op) and not self._is_carried(op.results[0]):
             raise Unfit("something of all elements of a step is used in it")
+        if op.regions or not (op.parent is self._loop.body.block or isinstance(op, _OUTSIDE) or _is_free(op)):
+            raise Unfit("elements of a step are computed before the loop")
         if isinstance(op, LoadOp):
+            if op not in self._loads and self._axes_along(op.result):
+                raise Unfit("the elements of each step read the same")
             return
         if isinstance(op, ArangeOp):
             if self._axes_along(op.result):
@@ -336,7 +346,8 @@ def _followed(op: Operation, given: list[_Place], largest: int) -> _Place:
         return given[0]
     if isinstance(op, ElementwiseOp) and len(given) == 2:
         (a, b), fn = given, op.fn.data
-        is_near = not (a.bounded or b.bounded) or all(_is_count(x) or p.bounded for x, p in zip(op.args, given, strict=True))
+        pairs = zip(op.args, given, strict=True)
+        is_near = not (a.bounded or b.bounded) or all(_is_count(arg) or one.bounded for arg, one in pairs)
         if fn in ("add", "sub") and is_near:
             sign = 1 if fn == "add" else -1
             return _Place(a.counter + sign * b.counter, a.element + sign * b.element, a.bounded or b.bounded)
