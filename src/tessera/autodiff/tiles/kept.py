@@ -11,12 +11,12 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from tessera.autodiff.tiles.arguments import Arguments, Size
 from tessera.autodiff.tiles.emitter import Emitter, unwidened
 from tessera.data import dataclass
-from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, SplatOp
+from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, SplatOp, constant_value
 from tessera.ir.tile.extents import host_extent
 from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
 from tessera.ir.tile.structure import DimOp, GridOp, KernelOp
-from tessera.ir.tile.types import TileType, element_of, shape_of
+from tessera.ir.tile.types import TensorType, TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
 
 LITTLE = (ArangeOp, BroadcastOp, CastOp, ConstantOp, DimOp, ElementwiseOp, LoadOp, ReshapeOp, SplatOp, TransposeOp)
@@ -32,10 +32,12 @@ class Kept:
     Args:
         memory: one place for each program.
         each: whether it has one for each iteration.
+        along: by dimensions of the value, axes of the grid along which those of all programs lie side by side.
     """
 
     memory: SSAValue
     each: bool
+    along: Mapping[int, int]
 
 
 class Keeper:
@@ -56,14 +58,14 @@ class Keeper:
     def of_program(self, value: SSAValue, before: Operation) -> Kept:
         """Keep a value of a program, once, and return where: it is stored before an op."""
         if value not in self._memory:
-            self._memory[value] = Kept(self._keep(value, before, [], None), False)
+            self._memory[value] = self._keep(value, before, [], None)
         return self._memory[value]
 
     def of_iteration(self, value: SSAValue, around: ForOp, steps: Size) -> Kept:
         """Keep a value that a loop from the last iteration on carries at each of them, and return where."""
         first = around.body.block.first_op
         assert first is not None, "the adjoint of a loop does something"
-        return Kept(self._keep(value, first, [steps], around), True)
+        return self._keep(value, first, [steps], around)
 
     def load(self, value: SSAValue, kept: Kept, places: Sequence[SSAValue], number: SSAValue | None = None) -> SSAValue:
         """Emit and return the load of a value that is kept.
@@ -74,59 +76,98 @@ class Keeper:
             places: where the program is in the grid.
             number: that of the iteration.
         """
-        at, box, ahead = self._box(shape_of(value.type), places, [] if number is None or not kept.each else [number])
+        at, box, ahead = self._box(value, kept.along, places, [] if number is None or not kept.each else [number])
         return self._emit.value(LoadOp(kept.memory, at, box, range(ahead)))
 
-    def _keep(self, value: SSAValue, before: Operation, steps: Sequence[Size], around: ForOp | None) -> SSAValue:
+    def _keep(self, value: SSAValue, before: Operation, steps: Sequence[Size], around: ForOp | None) -> Kept:
         emit, shape, arguments = self._emit, shape_of(value.type), self._arguments
-        sizes: list[Size] = []
-        for axis, (extent, size) in enumerate(zip(self._grid.extents, self._grid.block_sizes, strict=True)):
-            programs: Size = ["ceildiv", host_extent(extent), ["const", size]]
-            if axis != self._along(shape, steps):
-                sizes.append(programs)
-        along, then = self._along(shape, steps), shape
-        if along is not None:
-            programs = ["ceildiv", host_extent(self._grid.extents[along]), ["const", shape[0]]]
-            sizes, then = [*sizes, ["mul", programs, ["const", shape[0]]]], shape[1:]
+        along = {} if steps else self._proven(value)
+        is_whole = bool(along)  # what lies outside of the grid need not be kept
+        if not along and not steps:
+            along = self._rows(shape)
+        sizes: list[Size] = [self._programs(axis) for axis in self._axes_but(along)]
+        sizes += steps
+        names: dict[int, str] = {}
+        last = max(along, default=-1)
+        for dim in range(last + 1):
+            axis = along.get(dim)
+            if axis is not None and is_whole and (name := self._name(axis)) is not None:
+                names[len(sizes)] = name
+            sizes.append(["const", shape[dim]] if axis is None else self._elements(axis, is_whole))
         name = f"kept{len(arguments.added)}"
-        memory = arguments.scratch(name, element_of(value.type), [*sizes, *steps], then=then)
+        memory = arguments.scratch(name, element_of(value.type), sizes, then=shape[last + 1 :], names=names)
+        kept = Kept(memory, bool(steps), along)
         made = Block()
         with emit.into(made):
             numbers: list[SSAValue] = []
             if around is not None:
                 left = emit.binary("sub", around.ub, around.body.block.args[0])
                 numbers.append(emit.binary("sub", left, emit.index(1)))
-            at, box, ahead = self._box(shape, self.places, numbers)
+            at, box, ahead = self._box(value, along, self.places, numbers)
             emit.add(StoreOp(value, memory, at, box, range(ahead)))
         block = before.parent_block()
         assert block is not None, "it is in a program"
         for op in list(made.ops):
             op.detach()
             block.insert_op_before(op, before)
-        return memory
+        return kept
 
-    def _along(self, shape: Sequence[int], steps: Sequence[object]) -> int | None:
-        """Return the axis whose blocks are the rows of a tile, which lie side by side then; None where none are."""
-        if steps or not shape:
-            return None
-        axes = [axis for axis, size in enumerate(self._grid.block_sizes) if size == shape[0] > 1]
-        return axes[0] if len(axes) == 1 else None
+    def _programs(self, axis: int) -> Size:
+        """Return how many programs there are along an axis."""
+        return ["ceildiv", host_extent(self._grid.extents[axis]), ["const", self._grid.block_sizes[axis]]]
+
+    def _elements(self, axis: int, is_whole: bool) -> Size:
+        """Return how many elements the blocks along an axis have, of the grid or in all."""
+        if is_whole:
+            return host_extent(self._grid.extents[axis])
+        return ["mul", self._programs(axis), ["const", self._grid.block_sizes[axis]]]
+
+    def _name(self, axis: int) -> str | None:
+        """Return the name of an axis's extent, None where it is not a size of a parameter."""
+        owner = self._grid.extents[axis].owner
+        return self._arguments.size_of(owner.tensor, owner.axis.data) if isinstance(owner, DimOp) else None
+
+    def _rows(self, shape: Sequence[int]) -> dict[int, int]:
+        """Return the axis whose blocks are as long as a tile has rows, which lie side by side then."""
+        axes = [axis for axis, size in enumerate(self._grid.block_sizes) if shape and size == shape[0] > 1]
+        return {0: axes[0]} if len(axes) == 1 else {}
+
+    def _proven(self, value: SSAValue) -> dict[int, int]:
+        """Return the axes whose blocks the dimensions of a tile are: it is of numbers that are loaded there."""
+        while isinstance(value.owner, CastOp):
+            value = value.owner.source
+        op = value.owner
+        if not isinstance(op, LoadOp):
+            return {}
+        dims = [(dim, at) for dim, at in enumerate(op.kept) if op.offsets[at] in self.places]
+        found = {dim: self.places.index(op.offsets[at]) for dim, at in dims}
+        ends = all(self._ends_with(op, at, found[dim]) for dim, at in dims)
+        return found if ends and len({*found.values()}) == len(found) else {}
+
+    def _ends_with(self, op: LoadOp, at: int, axis: int) -> bool:
+        """Return whether blocks along an axis of the grid are the slices along a dimension, to the tensor's end."""
+        assert isinstance(op.tensor.type, TensorType), "a tensor is read"
+        if op.size_list[at] != self._grid.block_sizes[axis]:
+            return False
+        size, known = op.tensor.type.shape[at], constant_value(self._grid.extents[axis])
+        return known == size or (known is None and self._name(axis) == self._arguments.size_of(op.tensor, at))
+
+    def _axes_but(self, along: Mapping[int, int]) -> list[int]:
+        return [axis for axis in range(len(self._grid.block_sizes)) if axis not in along.values()]
 
     def _box(
-        self, shape: Sequence[int], places: Sequence[SSAValue], numbers: Sequence[SSAValue]
+        self, value: SSAValue, along: Mapping[int, int], places: Sequence[SSAValue], numbers: Sequence[SSAValue]
     ) -> tuple[list[SSAValue], list[int], int]:
         """Return the offsets and the sizes of a value's box, and how many of its dimensions the value lacks."""
-        emit, along = self._emit, self._along(shape, numbers)
-        ahead = [one for axis, one in enumerate(self._numbers(places)) if axis != along] + [*numbers]
-        rows = [] if along is None else [places[along]]
-        at = [*ahead, *rows, *[emit.index(0) for _ in shape[len(rows) :]]]
-        return at, [*[1] * len(ahead), *shape], len(ahead)
+        emit, shape = self._emit, shape_of(value.type)
+        ahead = [self._number(places, axis) for axis in self._axes_but(along)] + [*numbers]
+        rest = [places[along[dim]] if dim in along else emit.index(0) for dim in range(len(shape))]
+        return [*ahead, *rest], [*[1] * len(ahead), *shape], len(ahead)
 
-    def _numbers(self, places: Sequence[SSAValue]) -> list[SSAValue]:
-        """Return the number of a program along each axis."""
-        emit = self._emit
-        pairs = zip(places, self._grid.block_sizes, strict=True)
-        return [at if block == 1 else emit.binary("floordiv", at, emit.index(block)) for at, block in pairs]
+    def _number(self, places: Sequence[SSAValue], axis: int) -> SSAValue:
+        """Return the number of a program along an axis."""
+        block = self._grid.block_sizes[axis]
+        return places[axis] if block == 1 else self._emit.binary("floordiv", places[axis], self._emit.index(block))
 
     def is_little(self, value: SSAValue, known: set[SSAValue]) -> bool:
         """Return whether a value of a program is computed again, from what the adjoint only reads, rather than kept.

@@ -90,9 +90,7 @@ class ShortenStepsPass(GridPass):
             new = steps.shortened(size)
             Rewriter.insert_op(new, InsertPoint.after(grid))
             if self._is_planned(kernel, new):
-                note(
-                    new, "terms", [f"steps of {steps.size} are computed as steps of {size}: roles have room for these"]
-                )
+                note(new, "terms", [f"steps of {steps.size} are computed as steps of {size}: roles have room"])
                 return new
             Rewriter.erase_op(new)
         return None
