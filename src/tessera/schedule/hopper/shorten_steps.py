@@ -33,7 +33,7 @@ from tessera.ir.effects import Effect, effect_of
 from tessera.ir.inserter import Inserter, ceildiv
 from tessera.ir.notes import Unfit, note
 from tessera.ir.splitting import Dimensions, Splitter
-from tessera.ir.tile.elementwise import ArangeOp, CastOp, ElementwiseOp, SplatOp, constant_value, is_zero
+from tessera.ir.tile.elementwise import ArangeOp, CastOp, ElementwiseOp, RoundTf32Op, SplatOp, constant_value, is_zero
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import ReduceOp
@@ -146,6 +146,8 @@ class _Steps:
         if len(found) != 1:
             raise Unfit("the loop does not go along one dimension")
         (self._along,) = found
+        if all(map(_is_plain, loop.body.block.ops)):
+            raise Unfit("plans and other passes decide about sums of products")
         self._check()
 
     def shortened(self, size: int) -> GridOp:
@@ -300,6 +302,12 @@ class _Steps:
             return self._is_carried(user.result)
         added = isinstance(user, ElementwiseOp) and user.fn.data == "add" and user.parent is block
         return (added or isinstance(user, ReshapeOp)) and self._is_carried(user.results[0])
+
+
+def _is_plain(op: Operation) -> bool:
+    """Return whether an op loads, multiplies or computes no tile."""
+    moves = isinstance(op, LoadOp | MmaOp | TransposeOp | CastOp | RoundTf32Op | scf.YieldOp)
+    return moves or not any(isinstance(result.type, TileType) for result in op.results)
 
 
 @dataclass(frozen=True, slots=True)
