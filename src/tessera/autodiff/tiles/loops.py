@@ -38,8 +38,8 @@ def add_products(grid: GridOp) -> None:
     """Let products add to what they are added to, `x + (0 + a @ b)` as `x + a @ b`."""
     for op in [op for op in ops_in(grid) if isinstance(op, ElementwiseOp) and op.fn.data == "add"]:
         for product, other in (op.args, reversed(op.args)):
-            if _is_alone(product.owner, op):
-                made: MmaOp = product.owner  # pyright: ignore[reportAssignmentType]
+            made = product.owner
+            if isinstance(made, MmaOp) and _is_alone(made, op):
                 new = MmaOp(made.a, made.b, other, made.compute.data)
                 Inserter(InsertPoint.before(op), op).add(new)
                 op.result.replace_all_uses_with(new.result)
@@ -48,7 +48,6 @@ def add_products(grid: GridOp) -> None:
                 break
 
 
-def _is_alone(product: object, user: Operation) -> bool:
+def _is_alone(product: MmaOp, user: Operation) -> bool:
     """Return whether a product starts at zero and has no other use."""
-    alone = isinstance(product, MmaOp) and product.parent is user.parent and is_zero(product.acc)
-    return alone and product.result.uses.get_length() == 1
+    return product.parent is user.parent and is_zero(product.acc) and product.result.uses.get_length() == 1

@@ -69,10 +69,10 @@ def rebase_of(loop: ForOp, carried: Sequence[int], activity: Activity, concerns:
     differences = {_difference(one.exponent)[0] for one in sums}
     if {use.operation for use in held.uses} - {maximum, *differences}:
         return None
-    seeds = {new: Scale("shift", 1.0), held: None}
+    seeds: dict[SSAValue, Scale | None] = {new: Scale("shift", 1.0), held: None}
     if not all(is_factor(_added_scale(one, seeds), -_rate(one)) for one in sums):
         return None
-    after = {loop.results[number]: Scale("shift", 1.0)}
+    after: dict[SSAValue, Scale | None] = {loop.results[number]: Scale("shift", 1.0)}
     after |= {loop.results[one.carried]: Scale("factor", -_rate(one)) for one in sums}
     if not _is_same_behind(loop, after, concerns):
         return None

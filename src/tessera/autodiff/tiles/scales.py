@@ -180,7 +180,7 @@ def _multiplied(op: ElementwiseOp, given: _Scales) -> Scale | None:
     for one, other in ((given[0], op.args[1]), (given[1], op.args[0])):
         if one is not None and one.kind == "shift" and one.by and (number := number_of(other)) is not None:
             return _made("shift", one.by * number)
-    return _times(*given)
+    return _times(given[0], given[1])
 
 
 def _divided(op: ElementwiseOp, given: _Scales) -> Scale | None:

@@ -38,7 +38,7 @@ def separate(emit: Emitter, keeper: Keeper, grid: GridOp) -> None:
         tail.append(op)
     places: dict[SSAValue, SSAValue] = {}
     needed = [value for value in _needed(tail) if value not in grid.body.block.args]
-    known = {*grid.body.block.args}
+    known: set[SSAValue] = {*grid.body.block.args}
     little = {value for value in needed if keeper.is_little(value, known)}
     if not all(value in little or isinstance(value.type, TileType) for value in needed):
         return

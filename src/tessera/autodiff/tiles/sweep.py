@@ -305,8 +305,8 @@ class Sweep:
             parts = [(total, inside.back.get(value)) for total, value in pairs]
             emit.add(YieldOp(*[total if part is None else emit.binary("add", total, part) for total, part in parts]))
         remove_dead(block)
-        bounds = [self.values[value] for value in (op.lb, op.ub, op.step)]
-        loop = emit.add(ForOp(*bounds, initial, Region(block)))
+        first, after, step = (self.values[value] for value in (op.lb, op.ub, op.step))
+        loop = emit.add(ForOp(first, after, step, initial, Region(block)))
         for value, total in zip(outside, loop.results, strict=True):
             self._give(value, total)
 

@@ -20,8 +20,8 @@ After::
 
 `schedule.modulo` decides which op belongs to which iteration; the loop's attributes record the choice
 (`tessera_schedule.pipeline` and `.cycles`) and its note the reason. The producer's loop gets the same stages, so that
-it fetches in the order in which the consumers read. Where products do not depend on each other, but threads work on what
-they give, as where only the logsumexp of scores is wanted, those of an iteration run beside the work of the one before.
+it fetches in the order in which the consumers read. Where products do not depend on each other, but threads work on
+what they give, as where only the logsumexp of scores is wanted, they run beside the work of the iteration before.
 Loops that do nothing but add up products stay as they are.
 """
 
