@@ -12,7 +12,7 @@ from tessera.autodiff.tiles.emitter import Emitter
 from tessera.autodiff.tiles.exchange import Exchange
 from tessera.autodiff.tiles.history import steps_of
 from tessera.autodiff.tiles.kept import Keeper, Kept, again, hoist, is_everywhere, needed_of
-from tessera.autodiff.tiles.loops import add_products, hoist_loads
+from tessera.autodiff.tiles.loops import add_products, hoist_loads, scale_sums
 from tessera.autodiff.tiles.turned import turned
 from tessera.data import dataclass
 from tessera.ir.tile.elementwise import ElementwiseOp, constant_value, is_zero
@@ -105,6 +105,7 @@ class Exchanger:
         hoist_loads(new)
         new = turned(new)
         add_products(new)
+        scale_sums(new)
         emit.add(new)
         for one in moved:
             one.store.detach()

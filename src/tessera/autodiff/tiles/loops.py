@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 from xdsl.dialects.scf import ForOp
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from tessera.autodiff.tiles.scales import number_of
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.inserter import Inserter
-from tessera.ir.tile.elementwise import ElementwiseOp, is_zero
+from tessera.ir.tile.elementwise import CastOp, ConstantOp, ElementwiseOp, SplatOp, is_zero
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import GridOp
-from tessera.ir.tile.types import shape_of
+from tessera.ir.tile.types import element_of, shape_of
+from tessera.ir.types import dtype_of
 from tessera.ir.walking import ops_in
+from tessera.numerics import dtypes
 
 
 def hoist_loads(grid: GridOp) -> None:
@@ -46,6 +51,52 @@ def add_products(grid: GridOp) -> None:
                 Rewriter.erase_op(op)
                 Rewriter.erase_op(made)
                 break
+
+
+def scale_sums(grid: GridOp) -> None:
+    """Multiply sums of products by a constant factor of a computed operand behind their loop: once, not in each step.
+
+    Only where rounding the operand has the range of f32, so that it neither overflows nor vanishes without the factor.
+    """
+    for loop in [op for op in ops_in(grid) if isinstance(op, ForOp)]:
+        end = loop.body.block.last_op
+        assert end is not None, "a loop's body ends with its yield"
+        for place, argument in enumerate(loop.body.block.args[1:]):
+            op, uses = end.operands[place].owner, list(argument.uses)
+            alone = len(uses) == 1 and uses[0].operation is op and op.results[0].uses.get_length() == 1
+            if not isinstance(op, MmaOp) or not alone or op.acc is not argument or not is_zero(loop.iter_args[place]):
+                continue
+            if (factor := _factor_of(op)) is not None:
+                _scale_behind(loop, place, factor)
+
+
+def _factor_of(op: MmaOp) -> float | None:
+    """Take a constant factor out of the left operand of a product, and return it."""
+    cast = op.a.owner
+    if not isinstance(cast, CastOp) or dtype_of(element_of(cast.result.type)) is not dtypes.bf16:
+        return None
+    product = cast.source.owner
+    if not isinstance(product, ElementwiseOp) or product.fn.data != "mul":
+        return None
+    if op.a.uses.get_length() != 1 or product.result.uses.get_length() != 1:
+        return None
+    for factor, other in (product.args, reversed(product.args)):
+        number = number_of(factor)
+        if number is not None and isfinite(number) and number:
+            cast.operands[0] = other
+            Rewriter.erase_op(product)
+            return number
+    return None
+
+
+def _scale_behind(loop: ForOp, place: int, factor: float) -> None:
+    """Multiply what a loop gives at a place by a number."""
+    result = loop.results[place]
+    uses, insert = list(result.uses), Inserter(InsertPoint.after(loop), loop)
+    number = insert.value(ConstantOp(factor, element_of(result.type)))
+    scaled = insert.value(ElementwiseOp("mul", [result, insert.value(SplatOp(number, shape_of(result.type)))]))
+    for use in uses:
+        use.operation.operands[use.index] = scaled
 
 
 def _is_alone(product: MmaOp, user: Operation) -> bool:

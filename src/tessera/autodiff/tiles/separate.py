@@ -12,7 +12,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tessera.autodiff.tiles.emitter import Emitter
 from tessera.autodiff.tiles.kept import Keeper, again, hoist, is_everywhere
-from tessera.autodiff.tiles.loops import add_products
+from tessera.autodiff.tiles.loops import add_products, scale_sums
 from tessera.canonicalize.dead_code import remove_dead
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import GridOp
@@ -56,6 +56,7 @@ def separate(emit: Emitter, keeper: Keeper, grid: GridOp) -> None:
             emit.add(copy)
             places.update(zip(op.results, copy.results, strict=True))
     add_products(behind)
+    scale_sums(behind)
     behind.location = grid.location
     emit.block.insert_op_after(behind, grid)  # before grids that read what it keeps
     for op in reversed(tail):
