@@ -62,11 +62,11 @@ def scale_sums(grid: GridOp) -> None:
         end = loop.body.block.last_op
         assert end is not None, "a loop's body ends with its yield"
         for place, argument in enumerate(loop.body.block.args[1:]):
-            op, uses = end.operands[place].owner, list(argument.uses)
-            alone = len(uses) == 1 and uses[0].operation is op and op.results[0].uses.get_length() == 1
-            if not isinstance(op, MmaOp) or not alone or op.acc is not argument or not is_zero(loop.iter_args[place]):
+            op = end.operands[place].owner
+            if not isinstance(op, MmaOp) or op.acc is not argument or not is_zero(loop.iter_args[place]):
                 continue
-            if (factor := _factor_of(op)) is not None:
+            alone = argument.uses.get_length() == 1 == op.result.uses.get_length()
+            if alone and (factor := _factor_of(op)) is not None:
                 _scale_behind(loop, place, factor)
 
 
