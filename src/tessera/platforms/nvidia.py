@@ -89,6 +89,7 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.hopper.pair_tiles import PairTilesPass
         from tessera.schedule.hopper.ping_pong import GroupBuffersPass
         from tessera.schedule.hopper.pipeline_products import PipelineProductsPass
+        from tessera.schedule.hopper.shorten_steps import ShortenStepsPass
         from tessera.schedule.hopper.skip_masks import SkipMasksPass
         from tessera.schedule.hopper.split_k import SplitKPass
         from tessera.schedule.hopper.start_together import StartTogetherPass
@@ -114,6 +115,7 @@ class NvidiaPlatform(Platform):
             SplitKPass(target, knobs),
             StreamKPass(target, knobs),
             PairTilesPass(target, knobs),
+            ShortenStepsPass(target, knobs),
             WarpSpecializePass(target, knobs),
             ChooseProductsPass(target, knobs),
             LateReductionsPass(target, knobs),

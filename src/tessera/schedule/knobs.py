@@ -109,7 +109,7 @@ class Knobs:
             "the sizes of the tiles decide",
             (1, 2, 4, 8, 16, 32),
             takers=BOTH,
-            passes=("fit-permutes", "fit-blocks", "warp-specialize", "choose-warps"),
+            passes=("fit-permutes", "fit-blocks", "shorten-steps", "warp-specialize", "choose-warps"),
         )
     )
     stages: int | None = _declared(
@@ -118,7 +118,7 @@ class Knobs:
             "depth of the ring buffers of pipelined copies; 1 keeps one role",
             "what shared memory holds: at most 8 with roles, 4 without, 2 where threads fill them",
             takers=BOTH,
-            passes=("fit-blocks", "deepen-steps", "warp-specialize", "stage-copies"),
+            passes=("fit-blocks", "deepen-steps", "shorten-steps", "warp-specialize", "stage-copies"),
             alias="num_stages",
         )
     )
@@ -165,7 +165,7 @@ class Knobs:
             "0 stores tiles from registers where the copy engine could",
             1,
             (0, 1),
-            passes=("warp-specialize", "bulk-stores"),
+            passes=("shorten-steps", "warp-specialize", "bulk-stores"),
             needs=HOPPER,
             lacks="bulk stores",
         )
@@ -277,7 +277,7 @@ class Knobs:
             "the fastest that fit",
             ("wgmma", "mma_sync", "fma"),
             takers=BOTH,
-            passes=("fit-blocks", "warp-specialize", "choose-products"),
+            passes=("fit-blocks", "shorten-steps", "warp-specialize", "choose-products"),
         )
     )
     keep_copies: int | None = _declared(

@@ -15,7 +15,10 @@ from tessera.autodiff.tiles.emitter import Emitter
 from tessera.autodiff.tiles.errors import Asked
 from tessera.autodiff.tiles.exchanged import Exchanger, Moved
 from tessera.autodiff.tiles.history import History
+from tessera.autodiff.tiles.kept import Keeper
 from tessera.autodiff.tiles.memory import Memory
+from tessera.autodiff.tiles.read_back import read_back
+from tessera.autodiff.tiles.separate import separate
 from tessera.autodiff.tiles.sweep import Sweep
 from tessera.canonicalize.dead_code import remove_dead
 from tessera.canonicalize.stages import CANONICALIZE
@@ -173,17 +176,20 @@ class _Writer:
             history = History(emit, self._arguments, number, grid, places, counts)
             self._parts(grid, [*counts], places, extents, counts, history)
         emit.add(new)
+        keeper = Keeper(emit, self._arguments, grid, self._places)
         if self._memory.moved:
-            self._exchange()
-            remove_dead(new.body.block)
-            if not new.body.block.first_op:
-                new.detach()
-                new.erase()
+            self._exchange(keeper)
+        remove_dead(new.body.block)
+        if not counts:
+            separate(emit, keeper, new)
+        if not new.body.block.first_op:
+            new.detach()
+            new.erase()
         self._memory.close(number)
 
-    def _exchange(self) -> None:
+    def _exchange(self, keeper: Keeper) -> None:
         """Write the grids of loads that have one of their own; slices that move alike share one."""
-        exchanger = Exchanger(self._emit, self._arguments, self._values, self._places)
+        exchanger = Exchanger(self._emit, self._arguments, self._values, keeper)
         together: dict[tuple[object, ...], list[Moved]] = {}
         for moved in self._memory.moved:
             together.setdefault((*moved.exchange.shared, moved.around), []).append(moved)
@@ -225,3 +231,4 @@ class _Writer:
         ops = list(grid.body.block.ops)
         sweep.forward(ops)
         sweep.backward(ops)
+        read_back(self._emit, self._memory.kept_by(grid), sweep.values)

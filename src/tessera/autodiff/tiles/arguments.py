@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from xdsl.ir import Attribute, BlockArgument, SSAValue
@@ -74,11 +74,26 @@ class Arguments:
         return self._add(Added(f"{info.name}.{role}", role, tensor, type_.dtype), type_, info.dims)
 
     def scratch(
-        self, name: str, element: Attribute, leading: Sequence[Size], tensor: int = -1, then: Sequence[int] = ()
+        self,
+        name: str,
+        element: Attribute,
+        leading: Sequence[Size],
+        tensor: int = -1,
+        then: Sequence[int] = (),
+        names: Mapping[int, str] | None = None,
     ) -> SSAValue:
-        """Return memory of the call's own, with the dimensions of a tensor parameter behind its own ones."""
+        """Return memory of the call's own.
+
+        Args:
+            name: its name.
+            element: the type of its elements.
+            leading: the sizes of its first dimensions.
+            tensor: a tensor parameter whose dimensions follow.
+            then: sizes that follow where there is none.
+            names: names of some of the first dimensions, where these are sizes of the kernel.
+        """
         number = len(self.added)
-        own = [f"scratch{number}_{place}" for place in range(len(leading))]
+        own = [(names or {}).get(place, f"scratch{number}_{place}") for place in range(len(leading))]
         shape, dims = tuple(then), tuple(map(str, then))
         if tensor >= 0:
             type_ = self._kernel.body.block.args[tensor].type
@@ -104,6 +119,11 @@ class Arguments:
         if not isinstance(tensor, BlockArgument):
             return False
         return tensor.index < self._own or self.added[tensor.index - self._own].role == "cotangent"
+
+    def size_of(self, tensor: SSAValue, axis: int) -> str:
+        """Return the name of the size of a parameter's dimension: equal names are of equal sizes."""
+        assert isinstance(tensor, BlockArgument), "tensors are parameters"
+        return self._infos[tensor.index].dims[axis]
 
     def finish(self) -> None:
         """Write on the kernel what is known of its parameters."""

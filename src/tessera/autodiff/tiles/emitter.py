@@ -28,6 +28,16 @@ def cotangent_type(type_: Attribute) -> Attribute:
     return with_element(type_, wide(element_of(type_)))
 
 
+def unwidened(value: SSAValue, element: Attribute) -> SSAValue | None:
+    """Return what a value of floats was before it was widened from elements of a type, None where it was not."""
+    op = value.owner
+    if not isinstance(op, CastOp) or element_of(op.source.type) != element:
+        return None
+    small, large = dtype_of(element), dtype_of(element_of(value.type))
+    is_exact = small.is_float and large.is_float and small.bits <= 16 and large.bits >= 32
+    return op.source if is_exact else None
+
+
 class Emitter:
     """Adds ops to the end of a block.
 
@@ -39,6 +49,8 @@ class Emitter:
     def __init__(self, block: Block, location: LocationAttr = UNKNOWN_LOC) -> None:
         self.block = block
         self.location = location
+        self.near: set[SSAValue] = set()
+        """Values that are finite wherever the numbers that a kernel loads are, and zero where nothing comes back."""
 
     @contextmanager
     def into(self, block: Block) -> Generator[None]:
@@ -83,8 +95,11 @@ class Emitter:
         return self.full(0, type_)
 
     def cast(self, value: SSAValue, element: Attribute) -> SSAValue:
-        """Return a value with elements of another type."""
-        return value if element_of(value.type) == element else self.value(CastOp(value, element))
+        """Return a value with elements of another type; a float that was widened is what it was before."""
+        if element_of(value.type) == element:
+            return value
+        before = unwidened(value, element)
+        return self.value(CastOp(value, element)) if before is None else before
 
     def widened(self, value: SSAValue) -> SSAValue:
         """Return a value in the type of its cotangent."""

@@ -310,6 +310,12 @@ class Memory:
             elif self._sums[tensor] is not gradient:
                 launches.copy(self._emit, self._sums[tensor], gradient)
 
+    def kept_by(self, grid: GridOp) -> list[StoreOp]:
+        """Return the stores of a grid whose tensors hold, at the end, what they have stored."""
+        stores = [op for op in grid.body.block.ops if isinstance(op, StoreOp) and op.mask is None]
+        known = [(op, self._tensors.get(op.tensor)) for op in stores]  # pyright: ignore[reportArgumentType]
+        return [op for op, tensor in known if tensor is not None and self._is_direct(tensor)]
+
     # What accesses do
 
     def concerns(self, op: Operation) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import singledispatch
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 from xdsl.ir import Operation, SSAValue
@@ -12,6 +12,7 @@ from xdsl.ir import Operation, SSAValue
 from tessera.autodiff.partials import PARTIALS
 from tessera.autodiff.tiles.emitter import Emitter, wide
 from tessera.autodiff.tiles.errors import Asked
+from tessera.autodiff.tiles.scales import number_of
 from tessera.data import dataclass
 from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, RoundTf32Op, SplatOp
 from tessera.ir.tile.exchange import ExchangeOp
@@ -63,20 +64,59 @@ def pull_back(op: Any, p: Pull, cotangent: SSAValue) -> Cotangents:
     raise p.asked.refused(op, op.name.partition(".")[2])
 
 
-def is_near(value: SSAValue) -> bool:
+def is_near(emit: Emitter, value: SSAValue) -> bool:
     """Return whether a value is finite wherever the numbers that a kernel loads are, as far as can be told."""
-    seen, work = {value}, [value]
+    seen, work = set[tuple[SSAValue, bool]](), [(value, False)]
     while work:
-        op = work.pop().owner
-        if not isinstance(op, Operation):
+        one, may_be_low = work.pop()
+        op = one.owner
+        if (one, may_be_low) in seen or one in emit.near or not isinstance(op, Operation):
             continue
-        far = isinstance(op, ElementwiseOp) and op.fn.data in FAR
-        if far or op.regions or (isinstance(op, ConstantOp) and not isfinite(op.python_value)):
+        seen.add((one, may_be_low))
+        if isinstance(op, ConstantOp):
+            if not isfinite(op.python_value) and not (may_be_low and op.python_value == -inf):
+                return False
+        elif op.regions or (isinstance(op, ElementwiseOp) and op.fn.data in FAR):
             return False
-        new = [op.fill] if isinstance(op, LoadOp | GatherOp) else op.operands
-        work += [operand for operand in new if operand is not None and operand not in seen]
-        seen.update(work)
+        else:
+            work += _sources(op, may_be_low)
     return True
+
+
+def _sources(op: Operation, may_be_low: bool) -> list[tuple[SSAValue, bool]]:
+    """Return what a value follows from, and whether minus infinity may stand there: an exponential makes zero of it."""
+    if isinstance(op, LoadOp | GatherOp):
+        return [] if op.fill is None else [(op.fill, may_be_low)]
+    if not isinstance(op, ElementwiseOp):
+        return [(operand, may_be_low and not isinstance(op, MmaOp | ReduceOp | ScanOp)) for operand in op.operands]
+    low = {"exp": (True,), "exp2": (True,)}.get(op.fn.data, ())
+    if may_be_low:
+        more = {"select": (False, True, True), "sub": (True, False)}
+        low = low or more.get(op.fn.data) or ((True, True) if op.fn.data in ("add", "maximum", "minimum") else ())
+        if op.fn.data == "mul":
+            low = tuple((number_of(other) or 0.0) > 0.0 for other in reversed(op.args))
+    return [(arg, at < len(low) and low[at]) for at, arg in enumerate(op.args)]
+
+
+def _is_zero_unless(emit: Emitter, cotangent: SSAValue, condition: SSAValue, holds: bool) -> bool:
+    """Return whether a cotangent is known to be zero unless a condition holds, or does not: exp(−∞) is a factor."""
+    work, is_zero = [(cotangent, False)], False
+    while work:
+        value, is_power = work.pop()
+        op = value.owner
+        if not isinstance(op, ElementwiseOp):
+            continue
+        fn, args = op.fn.data, list(op.args)
+        if fn in ("exp", "exp2") and not is_power:
+            work.append((args[0], True))
+        elif fn == "mul":
+            positive = [arg for arg, other in (args, reversed(args)) if (number_of(other) or 0.0) > 0.0]
+            work += [(arg, is_power) for arg in (positive if is_power else args)]
+        elif fn == "sub" and is_power:
+            work.append((args[0], True))
+        elif fn == "select" and is_power and args[0] is condition and number_of(args[1 + holds]) == -inf:
+            is_zero = True
+    return is_zero and is_near(emit, cotangent)
 
 
 def scaled(emit: Emitter, cotangent: SSAValue, factor: Any, fn: str = "mul") -> SSAValue:
@@ -89,7 +129,7 @@ def scaled(emit: Emitter, cotangent: SSAValue, factor: Any, fn: str = "mul") -> 
     if factor in (1.0, -1.0):
         return cotangent if factor == 1.0 else apply("neg", cotangent)
     product = apply(fn, cotangent, factor)
-    if fn == "mul" and (isinstance(factor, float) or is_near(factor)):
+    if fn == "mul" and (isinstance(factor, float) or is_near(emit, factor)):
         return product
     return apply("select", apply("eq", cotangent, 0.0), 0.0, product)
 
@@ -100,6 +140,9 @@ def _(op: ElementwiseOp, p: Pull, cotangent: SSAValue) -> Cotangents:
     apply = emit.applier(cotangent.type)
     if fn == "select":
         condition = p.of(op.args[0])
+        for holds in (True, False):
+            if _is_zero_unless(emit, cotangent, condition, holds):
+                return [None, cotangent, None] if holds else [None, None, cotangent]
         return [None, apply("select", condition, cotangent, 0.0), apply("select", condition, 0.0, cotangent)]
     if fn not in PARTIALS:
         raise p.asked.refused(op, fn)
@@ -280,7 +323,7 @@ def _settled(emit: Emitter, factor: SSAValue, cotangent: SSAValue, along: int) -
         cotangent: what it is multiplied by.
         along: the dimension of the cotangent that the operand lacks.
     """
-    if is_near(factor):
+    if is_near(emit, factor):
         return factor
     apply = emit.applier(with_element(cotangent.type, wide(element_of(cotangent.type))))
     size, shape = shape_of(cotangent.type), shape_of(factor.type)

@@ -9,6 +9,7 @@ kept: sums, of which the accumulator of a product is one, need none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
 
 from xdsl.dialects.scf import ForOp, IfOp, WhileOp, YieldOp
 from xdsl.ir import Block, Operation, Region, SSAValue
@@ -21,6 +22,7 @@ from tessera.autodiff.tiles.decays import Decay, decays_of
 from tessera.autodiff.tiles.emitter import Emitter, cotangent_type
 from tessera.autodiff.tiles.errors import Asked
 from tessera.autodiff.tiles.memory import Memory
+from tessera.autodiff.tiles.rebase import Rebase, rebase_of
 from tessera.autodiff.tiles.rules import Pull, pull_back, scaled
 from tessera.canonicalize.dead_code import remove_dead
 from tessera.data import dataclass
@@ -83,6 +85,8 @@ class Sweep:
         self.back: dict[SSAValue, SSAValue] = {}
         self._loops: dict[ForOp, ForOp] = {}
         self._decays: dict[Operation, _Running] = {}
+        self._given: dict[Operation, SSAValue] = {}
+        """Ops to whose operands nothing comes back, with what stands for their results."""
         self._pull = Pull(emit, self.values.__getitem__, activity.__contains__, asked)
 
     def _inside(self) -> Sweep:
@@ -100,7 +104,9 @@ class Sweep:
         """Compute the results of ops again; what they do besides is left out."""
         for op in ops:
             self._emit.location = op.location  # pyright: ignore[reportAttributeAccessIssue]
-            if acts(op) and not has_trait(op, IsTerminator):
+            if op in self._given:
+                self.values[op.results[0]] = self._given[op]
+            elif acts(op) and not has_trait(op, IsTerminator):
                 if any(result.uses for result in op.results):
                     raise self._asked.refused(op, f"what {_name(op)} gives")
             else:
@@ -170,6 +176,8 @@ class Sweep:
         found = [part for part in parts if part is not None]
         if not found:
             return
+        if op in self._given:
+            return
         if len(op.results) != 1:
             raise self._asked.refused(op, _name(op))
         if op in self._decays:
@@ -236,6 +244,10 @@ class Sweep:
         """
         emit, args, location = self._emit, op.body.block.args[1:], self._emit.location
         carried = [n for n, arg in enumerate(args) if arg in self._activity or op.results[n] in self._activity]
+        rebase = rebase_of(op, carried, self._activity, self._memory.concerns)
+        if rebase is not None:
+            self._rebased(op, rebase)
+            return
         outside = self._from_outside(op)
         ends = [self.back.pop(result, None) for result in op.results]
         count = self._count(*(self.values[value] for value in (op.lb, op.ub, op.step)))
@@ -269,6 +281,42 @@ class Sweep:
         for at, value in enumerate(outside, len(carried)):
             if at in kept:
                 self._give(value, results[at])
+
+    def _rebased(self, op: ForOp, rebase: Rebase) -> None:
+        """Emit the adjoint of a loop of sums against a maximum, by the last one: iterations in their own order."""
+        emit, body, number = self._emit, op.body.block, rebase.reference
+        outside = self._from_outside(op)
+        ends = {n: self.back.pop(result, None) for n, result in enumerate(op.results)}
+        ends[number] = None  # in all, nothing comes back to the maximum
+        emit.near.update(end for end in ends.values() if end is not None)
+        last = self._finite(self.values[op.results[number]])
+        initial = [emit.zero(cotangent_type(value.type)) for value in outside]
+        block = Block(arg_types=[index, *[value.type for value in initial]])
+        held = Block(arg_types=[arg.type for arg in body.args[1:]])
+        with emit.into(block):
+            inside = self._inside()
+            inside.values.update(zip(body.args, [block.args[0], *held.args], strict=True))
+            inside.values[body.args[number + 1]] = last
+            inside._given[rebase.maximum] = last
+            for one in rebase.sums:
+                inside._given[one.product] = emit.zero(one.product.result.type)
+            inside._through(body, [ends[n] for n in range(len(body.args) - 1)])
+            pairs = list(zip(block.args[1:], outside, strict=True))
+            parts = [(total, inside.back.get(value)) for total, value in pairs]
+            emit.add(YieldOp(*[total if part is None else emit.binary("add", total, part) for total, part in parts]))
+        remove_dead(block)
+        first, after, step = (self.values[value] for value in (op.lb, op.ub, op.step))
+        loop = emit.add(ForOp(first, after, step, initial, Region(block)))
+        for value, total in zip(outside, loop.results, strict=True):
+            self._give(value, total)
+
+    def _finite(self, maximum: SSAValue) -> SSAValue:
+        """Return a maximum, and zero in place of that of nothing: a difference of infinities is no number."""
+        emit = self._emit
+        nothing = emit.binary("eq", maximum, emit.full(-inf, maximum.type))
+        last = emit.value(ElementwiseOp("select", [nothing, emit.zero(maximum.type), maximum]))
+        emit.near.add(last)
+        return last
 
     def _iterated(
         self,

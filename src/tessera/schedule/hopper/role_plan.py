@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from math import prod
 
 from xdsl.dialects import scf
+from xdsl.ir import Operation
 
 from tessera.data import dataclass
 from tessera.ir.notes import Unfit
@@ -18,7 +19,7 @@ from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.walking import ops_in
 from tessera.schedule.gpu.copies import Staged, qualifies
-from tessera.schedule.hopper.limits import ONE_STAGE, Room, usual_warps, why_no_warps
+from tessera.schedule.hopper.limits import NARROW, ONE_STAGE, Room, usual_warps, why_no_warps
 from tessera.schedule.hopper.prologue import Product, computed_from, staged_bytes
 from tessera.schedule.hopper.rings import ring_groups
 from tessera.schedule.hopper.stores import bytes_across, final_stores, least_bytes
@@ -71,7 +72,9 @@ def consumer_warps(products: Sequence[Product], knobs: Knobs, groups: int) -> in
     rows = [product.shape[0] for product in products]
     warps = knobs.num_warps or usual_warps(min(rows), groups)
     held = sum(prod(product.shape[:2]) for product in products if not isinstance(product.op.acc.owner, MmaOp))
-    if (reason := why_no_warps(warps, rows, held, groups)) is not None:
+    of_steps = [product.shape[1] for product in products if isinstance(product.op.acc.owner, Operation)]
+    is_narrow = bool(of_steps) and max(of_steps) <= NARROW
+    if (reason := why_no_warps(warps, rows, held, groups, is_narrow)) is not None:
         raise Unfit(reason)
     return warps
 

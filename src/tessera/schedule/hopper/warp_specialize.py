@@ -108,6 +108,7 @@ from tessera.schedule.loops import only_loop
 from tessera.schedule.products import has_roles, is_turned, why_no_instruction, why_not_known
 from tessera.schedule.scheduled_pass import GridPass
 from tessera.target.boxes import map_order, shared_axis
+from tessera.target.records import TargetRecord
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,17 @@ class WarpSpecializePass(GridPass):
         except Unfit as reason:
             return 1, [f"no ping-pong: {reason}"]
         return GROUPS, []
+
+
+def planned(target: TargetRecord, knobs: Knobs, kernel: KernelOp, grid: GridOp) -> None:
+    """Check that a launch would have roles, with one group of consumers; it stays as it is.
+
+    Raises:
+        Unfit: it would not.
+    """
+    plan = _candidate(kernel, grid, only_loop(grid))
+    consumer_warps(plan.products, knobs, 1)
+    ring_stages(target, knobs, kernel, grid, plan, 1)
 
 
 def _candidate(kernel: KernelOp, grid: GridOp, loop: scf.ForOp) -> RolePlan:
