@@ -53,11 +53,8 @@ def test_what_is_put_or_added_at_places() -> None:
         put = aten.index_put(x.exp(), [twice[1:]], v[1:, 0]), aten.index_put(x, [None, twice[1:]], s[:, 1:], False)
         added = aten.index_put(x, [twice], v[:, 0], True), x.index_add(1, twice % 4, s.tanh(), alpha=2)
         apart = aten.index_put(x[:, :, None] * s[:, None], [twice, None, twice], v[:, 0], True)
-        along = (
-            x.scatter_add(1, other, s[:3, :2]),
-            x.scatter(1, other[:, :1], s[:3, :1]),
-            x.scatter(0, other[:, 1:] // 2, 1.5),
-        )
+        along = x.scatter_add(1, other, s[:3, :2]), x.scatter(1, other[:, :1], s[:3, :1])
+        numbers = x.scatter(0, other[:, 1:] // 2, 1.5)
         masked = x.clone()
         masked[x > 0.5] = 2
         return *put, *added, apart, *along, numbers, masked, x.gather(1, other), x[twice % 3, twice % 5]

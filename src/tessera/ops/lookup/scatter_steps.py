@@ -24,12 +24,12 @@ def _launch(results: Arguments, x: Any, index: Any, source: Any, adds: bool) -> 
         return
     dtype = arrays.dtype_of(x)
     constants = {"adds": adds, "acc": rows.accumulator(dtype) if dtype.is_float else dtype}
-    order = by_rows(index, int(x.shape[0]), -1)
+    tokens, first, last = by_rows(index, int(x.shape[0]), -1)
     if int(x.shape[1]) == 1:
-        column = (one.reshape(-1) for one in (x, source))
-        kernels.scatter_elements(*column, *order, out.reshape(-1), **constants)
+        x, source, out = (one.reshape(-1) for one in (x, source, out))
+        kernels.scatter_elements(x, source, tokens, first, last, out, **constants)
     else:
-        kernels.scatter_rows(x, source, *order, out, **constants, **blocks(x))
+        kernels.scatter_rows(x, source, tokens, first, last, out, **constants, **blocks(x))
 
 
 SCATTER = Step("scatter_rows", "(Tensor x, Tensor index, Tensor source, bool adds) -> Tensor", _results, _launch)
