@@ -14,8 +14,9 @@ from tessera.graph.explained import GraphExplanation
 from tessera.graph.program import Program
 from tessera.ops import arrays
 from tessera.target.dims import Dim
-from tessera.torch.compiled import larger
-from tessera.torch.compiled.convert import Converted, Converter, in_order
+from tessera.torch.compiled.calls import instead
+from tessera.torch.compiled.convert import Converted, Converter, as_given, as_held, in_order
+from tessera.torch.compiled.folding import fold
 from tessera.torch.compiled.sizes import Unknown
 
 torch: Any = import_module("torch")
@@ -29,6 +30,7 @@ _WHOLE = (
     _aten.gelu,
     _aten.silu,
     _aten.leaky_relu,
+    _aten.embedding_dense_backward,
     _aten._scaled_dot_product_flash_attention_for_cpu,  # PyTorch's parts give other sums of exponentials
 )
 """Ops that are not taken apart."""
@@ -51,8 +53,8 @@ _APART = (
     _aten.leaky_relu_backward,
     _aten.elu_backward,
     _aten.hardtanh_backward,
+    _aten._safe_softmax,
     _aten.native_dropout_backward,
-    _aten.embedding_dense_backward,
 )
 """Ops beside PyTorch's own list that are taken apart."""
 
@@ -115,7 +117,7 @@ class Compiled:
         """Run it."""
         graph = self._converted
         tensors = [args[at] for at in graph.arguments]
-        tensors += graph.constants
+        tensors = [*map(as_held, (*tensors, *graph.constants))]
         lie = zip(tensors, graph.contiguous, strict=True)
         tensors = [tensor.contiguous() if contiguous else tensor for tensor, contiguous in lie]
         sizes = {name: int(args[at]) for name, at in graph.symbols}
@@ -129,7 +131,7 @@ class Compiled:
         with torch.no_grad():
             found = self._program.run(tensors, sizes, key)
             return [
-                in_order(found[value[0]], value[1]) if is_tensor else _number(value, sizes)
+                as_given(in_order(found[value[0]], value[1]), value[2]) if is_tensor else _number(value, sizes)
                 for is_tensor, value in graph.results
             ]
 
@@ -163,6 +165,7 @@ def compile_graph(traced: Any, _examples: Sequence[Any], fallback: str = "aten")
     Raises:
         CallError: `no-row` for such an op where they are refused.
     """
+    fold(traced)
     try:
         converted = Converter(traced).run()
     except Unknown as why:
@@ -193,8 +196,8 @@ def backend(traced: Any, examples: Sequence[Any], *, options: Any = None, mode: 
     def compiler(graph: Any, inputs: Sequence[Any]) -> Any:
         return compile_graph(graph, inputs, fallback)
 
-    larger.rewrite(traced)
     cut = _aot.min_cut_rematerialization_partition
     common: Any = import_module("torch._dynamo.backends.common")
     whole = common.aot_autograd(fw_compiler=compiler, decompositions=decompositions(), partition_fn=cut)
-    return whole(traced, examples)
+    with instead():
+        return whole(traced, examples)
