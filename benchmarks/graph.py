@@ -136,9 +136,14 @@ class Work:
     def times(self, runs: dict[str, Callable[..., Any]], turns: int) -> dict[str, float]:
         """Return the seconds that a call of each contestant takes."""
         calls = {name: partial(self.call, run, self.given) for name, run in runs.items()}
-        if self.device == "cuda":
-            return Timer(self.torch, 0.05).flushed_in_turns(calls, turns)
-        return in_turns(calls, turns)
+        return seconds_of(self.torch, self.device, calls, turns)
+
+
+def seconds_of(torch: Any, device: str, calls: dict[str, Callable[[], Any]], turns: int) -> dict[str, float]:
+    """Return the seconds of each call: of single ones in turns, on a GPU after a flush of L2 and without the host."""
+    if device == "cuda":
+        return Timer(torch, 0.05).flushed_in_turns(calls, turns)
+    return in_turns(calls, turns)
 
 
 def _measure(torch: Any, name: str, work: Work, turns: int, dtype: str) -> tuple[Any, ...] | str:
