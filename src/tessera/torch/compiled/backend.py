@@ -12,6 +12,7 @@ from tessera.errors import CallError
 from tessera.graph.program import Program
 from tessera.target.dims import Dim
 from tessera.torch.compiled import larger
+from tessera.torch.compiled.computed import Computed
 from tessera.torch.compiled.convert import Converted, Converter, in_order
 from tessera.torch.compiled.sizes import Unknown
 
@@ -122,7 +123,7 @@ class Compiled:
 
 
 def _number(value: Any, sizes: dict[str, int]) -> Any:
-    return value.value(sizes) if isinstance(value, Dim) else value
+    return value.value(sizes) if isinstance(value, Dim | Computed) else value
 
 
 def compile_graph(traced: Any, _examples: Sequence[Any], fallback: str = "aten") -> Any:

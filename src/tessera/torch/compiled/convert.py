@@ -21,8 +21,9 @@ from tessera.ir.graph.writer import GraphWriter
 from tessera.numerics.dtypes import DType
 from tessera.ops.arrays import by_torch_name, torch_dtypes
 from tessera.target.dims import Dim
+from tessera.torch.compiled.computed import number_of, written
 from tessera.torch.compiled.registry import row_of
-from tessera.torch.compiled.sizes import Unknown, dim_of, dims_of
+from tessera.torch.compiled.sizes import Unknown, dims_of
 
 torch: Any = import_module("torch")
 F = Callable[..., Any]
@@ -32,6 +33,7 @@ Formula = Callable[[F, Any], Any] | Callable[[F, Any, Any], Any]
 
 pytree: Any = import_module("torch.utils._pytree")
 _prims: Any = import_module("torch._prims_common")
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,17 +274,22 @@ class Converter:
         """Return an array of its own with the same elements."""
         return self.w.copy(value)
 
-    def library(self, function: Callable[..., Any], inputs: Sequence[SSAValue]) -> list[SSAValue]:
-        """Return what an op of the library gives, which are the results of the op that is converted.
+    def library(
+        self, function: Callable[..., Any], inputs: Sequence[SSAValue], outputs: Sequence[ArrayType] | None = None
+    ) -> list[SSAValue]:
+        """Return what an op of the library gives.
 
         Args:
             function: takes the tensors.
             inputs: values.
+            outputs: what it gives; by default the results of the op that is converted.
         """
-        fakes = [one for one in pytree.tree_leaves(self.node.meta["val"]) if isinstance(one, torch.Tensor)]
+        if outputs is None:
+            fakes = pytree.tree_leaves(self.node.meta["val"])
+            outputs = [type_of(one) for one in fakes if isinstance(one, torch.Tensor)]
         name = f"tessera {self.node.target} {len(self._calls)}"
         self._calls[name] = lambda _sizes: lambda *tensors: pytree.tree_leaves(function(*tensors))
-        return list(self.w.call(name, inputs, [type_of(one) for one in fakes]))
+        return list(self.w.call(name, inputs, outputs))
 
     def elementwise(self, formula: Formula, values: Sequence[Any], kind: str) -> Any:
         """Return a formula of operands that are promoted as PyTorch does.
@@ -292,22 +299,25 @@ class Converter:
             values: tensors and numbers.
             kind: a rule of promotion, by its name in PyTorch.
         """
-        if any(isinstance(value, torch.SymInt | torch.SymFloat | complex) for value in values):
-            raise Unknown("a number that is known when the graph runs")
-        like = [_like(cast(Any, value)) if isinstance(value, SSAValue) else value for value in values]
+        if any(isinstance(value, complex) for value in values):
+            raise Unknown("a complex number")
+        like = [_like(value) for value in values]
         rule = getattr(_prims.ELEMENTWISE_TYPE_PROMOTION_KIND, kind)
         computed, result = _prims.elementwise_dtypes(*like, type_promotion_kind=rule)
         inner = by_torch_name(str(computed))
         outer = by_torch_name(str(result))
         if inner is None or outer is None:
             raise Unknown(f"{computed}")
-        ready = [
-            self.w.cast(cast(Any, value), inner) if isinstance(value, SSAValue) else _as(value, inner)
-            for value in values
-        ]
+        ready = [self.ready(value, inner) for value in values]
         write: Any = formula
         found = write(self.w.apply, *ready)
         return found if kind == "ALWAYS_BOOL" else self.w.cast(found, outer)
+
+    def ready(self, value: Any, dtype: DType) -> Any:
+        """Return an operand in the dtype that it takes part in."""
+        if isinstance(value, torch.SymInt | torch.SymFloat):
+            value = written(self.w, value)
+        return self.w.cast(cast(Any, value), dtype) if isinstance(value, SSAValue) else _as(value, dtype)
 
 
 def _kind(value: Any) -> str:
@@ -322,8 +332,11 @@ def _as(value: float, dtype: DType) -> Any:
     return float(value) if dtype.is_float else bool(value) if dtype.kind == "bool" else int(value)
 
 
-def _like(value: SSAValue) -> Any:
-    type_ = array_type(value)
+def _like(value: Any) -> Any:
+    """Return what stands for an operand where PyTorch finds the dtype of a result."""
+    if not isinstance(value, SSAValue):
+        return 1 if isinstance(value, torch.SymInt) else 1.0 if isinstance(value, torch.SymFloat) else value
+    type_ = array_type(cast("SSAValue[Any]", value))
     return torch.empty((1,) * type_.rank, dtype=torch_dtypes()[type_.dtype.name], device="meta")
 
 
@@ -388,23 +401,13 @@ def in_order(tensor: Any, lies: Lies) -> Any:
 
 
 def _number(value: Any) -> tuple[str, Any]:
-    """Return how an argument that is no tensor is given to an op.
-
-    Raises:
-        Unknown: it is a float or a truth value that is known when the graph runs.
-    """
-    if isinstance(value, torch.SymInt):
-        return "size", dim_of(value)
-    if isinstance(value, torch.SymFloat | torch.SymBool):
-        raise Unknown("a number that is computed while the graph runs")
-    return "constant", value
+    """Return how an argument that is no tensor is given to an op."""
+    return ("size", number_of(value)) if isinstance(value, _SYMBOLIC) else ("constant", value)
 
 
 def _known(value: Any) -> Any:
-    """Return a result that is no tensor: a constant, or a size."""
-    if isinstance(value, torch.SymFloat | torch.SymBool):
-        raise Unknown("a result that is no tensor")
-    return dim_of(value) if isinstance(value, torch.SymInt) else value
+    """Return a result that is no tensor: a constant, or a number that follows from sizes."""
+    return number_of(value) if isinstance(value, _SYMBOLIC) else value
 
 
 def type_of(fake: Any) -> ArrayType:

@@ -16,7 +16,7 @@ _rows: dict[str, Row] = {}
 
 
 def row(*names: str) -> Callable[[Row], Row]:
-    """Register the row of ATen ops, by names such as `add.Tensor`."""
+    """Register the row of ops: those of ATen by names such as `add.Tensor`, others with their namespace."""
 
     def register(function: Row) -> Row:
         for name in names:
@@ -38,7 +38,7 @@ def row_of(target: Any) -> Row | None:
     """Return the row of a function in a traced graph, None where it has none."""
     _load()
     name = getattr(target, "_schema", None)
-    if name is None or not str(target).startswith("aten."):
+    if name is None:
         return None
     return _rows.get(str(target).removeprefix("aten."))
 

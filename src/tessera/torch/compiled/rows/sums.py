@@ -69,8 +69,8 @@ def _mean_of(c: Converter, x: Any, axes: list[int], keepdim: bool) -> Any:
 @row("amax.default", "amin.default")
 def _extreme(c: Converter, x: Any, dims: Any = (), keepdim: bool = False) -> Any:
     fn = "max" if "amax" in str(c.node.target) else "min"
-    if c.w_dtype(x).kind == "bool":
-        raise Unknown("an extreme of bool")
+    if c.is_bool(x):
+        fn = "any" if fn == "max" else "all"
     return c.w.reduce(fn, x, _axes(c, x, dims), keepdim)
 
 
