@@ -27,6 +27,7 @@ _WHOLE = (
     _aten.gelu,
     _aten.silu,
     _aten.leaky_relu,
+    _aten.unfold_backward,
     _aten._scaled_dot_product_flash_attention_for_cpu,  # PyTorch's parts give other sums of exponentials
 )
 """Ops that are not taken apart."""
@@ -51,6 +52,13 @@ _APART = (
     _aten.hardtanh_backward,
     _aten.native_dropout_backward,
     _aten.embedding_dense_backward,
+    _aten.addmv,
+    _aten.dist,
+    _aten.ldexp,
+    _aten.narrow_copy,
+    _aten.unbind_copy,
+    _aten._batch_norm_with_update_functional,
+    _aten.batch_norm_backward,
 )
 """Ops beside PyTorch's own list that are taken apart."""
 

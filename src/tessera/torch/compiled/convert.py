@@ -309,8 +309,14 @@ class Converter:
         if inner is None or outer is None:
             raise Unknown(f"{computed}")
         ready = [self.ready(value, inner) for value in values]
+
+        def apply(fn: str, *given: Any) -> SSAValue:
+            """Return a function of operands, numbers alone in the dtype that the formula is computed in."""
+            are_numbers = not any(isinstance(one, SSAValue) for one in given[fn == "select" :])
+            return self.w.apply(fn, *given, dtype=inner if are_numbers else None)
+
         write: Any = formula
-        found = write(self.w.apply, *ready)
+        found = write(apply, *ready)
         return found if kind == "ALWAYS_BOOL" else self.w.cast(found, outer)
 
     def ready(self, value: Any, dtype: DType) -> Any:

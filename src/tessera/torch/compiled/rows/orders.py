@@ -97,3 +97,40 @@ def _at(c: Converter, x: Any, place: int, axis: int, keepdim: bool) -> Any:
     starts = [Dim((), place) if other == axis else ZERO for other in range(len(dims))]
     parts = [c.w.slice(one, starts, [1] * len(dims), dims) for one in found]
     return parts if keepdim else [c.w.without(one, [axis]) for one in parts]
+
+
+MOST_BOUNDS = 256
+"""Bounds that each element is compared with, one after another."""
+
+
+@row("bucketize.Tensor")
+def _bucket(c: Converter, x: Any, bounds: Any, *, out_int32: bool = False, right: bool = False) -> Any:
+    return _place_among(c, bounds, x, right)
+
+
+@row("searchsorted.Tensor")
+def _searched(
+    c: Converter,
+    bounds: Any,
+    x: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Any = None,
+) -> Any:
+    if sorter is not None:
+        raise Unknown("bounds in another order")
+    if len(c.dims(bounds)) > 1:
+        bounds = c.w.with_ones(bounds, [len(c.dims(bounds)) - 1])
+    return _place_among(c, bounds, x, right or side == "right")
+
+
+def _place_among(c: Converter, bounds: Any, x: Any, right: bool) -> Any:
+    """Return how many bounds are before each element: NaN is behind all."""
+    size = c.dims(bounds)[-1]
+    if not size.is_static or size.scale > MOST_BOUNDS:
+        raise Unknown("many bounds")
+    wide = c.w.with_ones(x, [len(c.dims(x))])
+    found = c.elementwise(lambda f, b, v: f("not", f("gt" if right else "ge", b, v)), (bounds, wide), "ALWAYS_BOOL")
+    return c.w.reduce("sum", c.w.cast(found, i64), [len(c.dims(found)) - 1])

@@ -9,7 +9,6 @@ from typing import Any
 from tessera.numerics import dtypes
 from tessera.torch.compiled.convert import Converter, F, Formula
 from tessera.torch.compiled.registry import row
-from tessera.torch.compiled.sizes import Unknown
 
 
 def _plain(fn: str) -> Formula:
@@ -144,7 +143,7 @@ def _power(c: Converter, a: Any, b: Any) -> Any:
     if not c.is_float(a) and not c.is_float(b):
         if isinstance(b, int) and 0 <= b:
             return c.elementwise(lambda f, x: _by_squares(f, x, b), (a,), "DEFAULT")
-        raise Unknown("a power of integers")
+        return c.elementwise(_power_of_integers, (a, b), "DEFAULT")
     if isinstance(b, int | float) and b in (1, 2, 3, 4):
         return c.elementwise(lambda f, x: _times(f, x, int(b)), (a,), "DEFAULT")
     if b == 0.5:
@@ -161,6 +160,16 @@ def _by_squares(f: F, x: Any, count: int) -> Any:
             total = x if total is None else f("mul", total, x)
         x, count = f("mul", x, x), count >> 1
     return f("add", f("mul", x, 0), 1) if total is None else total
+
+
+def _power_of_integers(f: F, x: Any, y: Any) -> Any:
+    total, base, left = f("add", f("mul", y, 0), 1), f("add", x, f("mul", y, 0)), y
+    for _ in range(6):
+        total = f("select", f("ne", f("and", left, 1), 0), f("mul", total, base), total)
+        base, left = f("mul", base, base), f("shr", left, 1)
+    odd = f("select", f("ne", f("and", y, 1), 0), x, 1)
+    inverse = f("select", f("eq", x, 1), 1, f("select", f("eq", x, -1), odd, 0))
+    return f("select", f("lt", y, 0), inverse, total)
 
 
 def _times(f: F, x: Any, count: int) -> Any:

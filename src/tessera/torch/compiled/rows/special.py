@@ -169,3 +169,18 @@ _KINDS = ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
 def _shifted(c: Converter, a: Any, b: Any) -> Any:
     fn = "shr" if "right" in str(c.node.target) or "rshift" in str(c.node.target) else "shl"
     return c.elementwise(lambda f, x, y: f(fn, x, y), (a, b), "DEFAULT")
+
+
+@row("round.decimals")
+def _rounded(c: Converter, x: Any, decimals: int = 0) -> Any:
+    ten = float(10 ** abs(decimals))
+    there, back = ("mul", "div") if decimals > 0 else ("div", "mul")
+    return c.elementwise(lambda f, x: f(back, f("round", f(there, x, ten)), ten), (x,), "DEFAULT")
+
+
+@row("angle.default")
+def _angle(c: Converter, x: Any) -> Any:
+    def formula(f: F, x: Any) -> Any:
+        return f("select", f("isnan", x), x, f("select", f("lt", x, 0.0), math.pi, 0.0))
+
+    return c.elementwise(formula, (x,), "INT_TO_FLOAT")

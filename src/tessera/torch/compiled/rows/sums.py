@@ -74,6 +74,14 @@ def _extreme(c: Converter, x: Any, dims: Any = (), keepdim: bool = False) -> Any
     return c.w.reduce(fn, x, _axes(c, x, dims), keepdim)
 
 
+@row("max.default", "min.default")
+def _extreme_of_all(c: Converter, x: Any) -> Any:
+    fn = str(c.node.target).split(".")[1]
+    if c.is_bool(x):
+        fn = "any" if fn == "max" else "all"
+    return c.w.reduce(fn, x, _axes(c, x, None))
+
+
 @row("prod.default", "prod.dim_int")
 def _product(c: Converter, x: Any, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     return c.w.reduce("prod", _wide(c, x), _axes(c, x, dims), keepdim)
