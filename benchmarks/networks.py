@@ -1,11 +1,12 @@
 """Measures whole networks through `torch.compile(backend="tessera")`, beside eager PyTorch and Inductor.
 
-    python benchmarks/networks.py [--scale full] [--device cuda] [--dtype float32] [--only llama gpt] [--csv results.csv]
+    python benchmarks/networks.py [--scale full] [--device cuda] [--dtype bfloat16] [--only llama gpt] [--csv file.csv]
 
 Networks are written as people write them in plain PyTorch, and run forwards and backwards. For each: the time of a
 step, the seconds of the first one with compilation, kernels, what is left to ATen, how often a new size compiles anew,
 and the error against float64 as a ratio to eager's, the largest among results and gradients. A ratio above 2 ends the
-run with status 1. Networks are in `networks_*.py`; `--peers eager` leaves Inductor away, `--no-times` times.
+run with status 1. Networks are in `networks_*.py`; `--peers eager` leaves Inductor away, `--no-times` the times of
+steps, `--one-size` new sizes.
 """
 
 from __future__ import annotations
@@ -167,6 +168,7 @@ def main() -> int:
     parser.add_argument("--peers", nargs="+", default=PEERS, choices=PEERS)
     parser.add_argument("--turns", type=int, default=3, help="turns of each contestant")
     parser.add_argument("--no-times", action="store_true", help="measure no times of steps")
+    parser.add_argument("--one-size", action="store_true", help="try no other sizes")
     parser.add_argument("--csv", type=Path, help="file for the results")
     args = parser.parse_args()
     torch = torch_or_none()
@@ -206,7 +208,7 @@ def _line(torch: Any, network: Network, args: argparse.Namespace) -> tuple[Any, 
     ratio = measured.ratio()
     kernels, left, firsts = measured.kernels, measured.left, dict(measured.firsts)
     taken = {} if args.no_times else work.times(measured.runs, args.turns)
-    anew, other = measured.again()
+    anew, other = (0, 0.0) if args.one_size else measured.again()
     print(f"{network.name}: error {max(ratio, other):.2f} of eager's, {kernels} kernels", file=sys.stderr)
     return (
         network.name,

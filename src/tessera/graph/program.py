@@ -18,7 +18,7 @@ from tessera.data import dataclass
 from tessera.driver.group_kernel import GroupKernel
 from tessera.driver.launch import Launch, stream_source
 from tessera.frontend.group.accesses import Access, Shape, Strides, row_major, shape_of
-from tessera.frontend.group.source import signature_of
+from tessera.frontend.group.source import signature_of, text_of_group
 from tessera.ir.graph.structure import CallOp, GraphOp, GroupOp, ReturnOp
 from tessera.ir.graph.sums import ContractOp, ReduceOp
 from tessera.ir.graph.takes import StoredOp
@@ -117,6 +117,7 @@ class Program:
         self._numbers: dict[SSAValue, int] = {}
         self._strides: dict[SSAValue, Strides | None] = {}
         self._bound: dict[Any, list[Step]] = {}
+        self._alike: dict[tuple[str, Shape], tuple[str, GroupKernel]] = {}
         block = self._graph.body.block
         for arg, lies in zip(block.args, contiguous, strict=True):
             self._number(arg, row_major(dims_of(arg)) if lies else None)
@@ -148,8 +149,7 @@ class Program:
             outputs = tuple(map(self._output, op.outputs))
             layouts = [row_major(output.whole) for output in outputs]
             shape = shape_of(op, [self._strides[value] for value in op.inputs], layouts, self._hints)
-            name = f"{self._graph.sym_name.data}_{len(self.kernels)}"
-            kernel = GroupKernel(signature_of(name, op, shape))
+            name, kernel = self._kernel_of(op, shape)
             inputs = tuple(self._numbers[value] for value in op.inputs)
             self.kernels[op] = Kernel(name, kernel, shape, inputs, outputs)
         elif isinstance(op, CallOp) and op.callee.data in self._loose:
@@ -158,6 +158,15 @@ class Program:
         else:
             for result in op.results:
                 self._number(result, row_major(dims_of(result)))
+
+    def _kernel_of(self, op: GroupOp, shape: Shape) -> tuple[str, GroupKernel]:
+        """Return a group's kernel with its name; groups of the same ops, such as those of layers, share one."""
+        name = f"{self._graph.sym_name.data}_{len(self.kernels)}"
+        text = text_of_group(op)
+        known = self._alike.get((text, shape))
+        if known is None:
+            known = self._alike[text, shape] = name, GroupKernel(signature_of(name, op, shape, text))
+        return known
 
     def _strides_of(self, op: TransposeOp | BroadcastOp | SliceOp | ReshapeOp) -> Strides | None:
         """Return the strides of a view."""
@@ -294,7 +303,9 @@ class Program:
 def _kernel_at(kernel: Kernel, op: GroupOp, sizes: Sizes) -> GroupKernel:
     """Return a group's kernel for some sizes, which are compiled in where no array has them."""
     shape = kernel.shape.at(sizes)
-    return kernel.kernel if shape == kernel.shape else GroupKernel(signature_of(kernel.name, op, shape))
+    if shape == kernel.shape:
+        return kernel.kernel
+    return GroupKernel(signature_of(kernel.name, op, shape, text_of_group(op)))
 
 
 class _Launched:

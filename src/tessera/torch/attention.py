@@ -40,7 +40,7 @@ def sdpa() -> Generator[None]:
         if query.device.type in _DEVICES and torch.is_autocast_enabled(query.device.type):
             kind = torch.get_autocast_dtype(query.device.type)
             *given, attn_mask = (_cast(torch, one, kind) for one in (*given, attn_mask))
-        if dropout_p > 0 or not _is_taken(torch, given, attn_mask, is_causal, enable_gqa):
+        if dropout_p > 0 or not is_taken(torch, given, attn_mask, is_causal, enable_gqa):
             options = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}
             return theirs(*given, **options, enable_gqa=enable_gqa)
         q, k, v = (one if one.dim() == 4 else one[None] for one in given)
@@ -61,7 +61,7 @@ def _cast(torch: Any, array: Any, kind: Any) -> Any:
     return array.to(kind)
 
 
-def _is_taken(torch: Any, given: Sequence[Any], mask: Any, is_causal: bool, shares: bool) -> bool:
+def is_taken(torch: Any, given: Sequence[Any], mask: Any, is_causal: bool, shares: bool) -> bool:
     """Return whether a call is computed by Tessera."""
     query, key, value = given
     kinds = {torch.float64, torch.float32, torch.bfloat16, torch.float16}

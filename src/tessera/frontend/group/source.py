@@ -66,11 +66,23 @@ class GroupSource(Generated):
         return axis.block or (fixed[f"d{number}"] if axis.size is None else axis.size.scale)
 
 
-def signature_of(name: str, group: GroupOp, shape: Shape) -> Signature:
-    """Return the parameters of a group's kernel: what it reads, `x0` …, what it writes, `y0` …, and sizes, `n0` …."""
+def signature_of(name: str, group: GroupOp, shape: Shape, text: str) -> Signature:
+    """Return the parameters of a group's kernel: what it reads, `x0` …, what it writes, `y0` …, and sizes, `n0` ….
+
+    Args:
+        name: the kernel's name.
+        group: the group.
+        shape: the kernel's form.
+        text: the group's, as `text_of_group` gives it.
+    """
     params = [_tensor(number, access, group, shape) for number, access in enumerate(shape.accesses)]
     sizes = [ScalarParam(f"n{number}", dtypes.i64) for number in range(len(shape.sizes))]
-    return Signature(GroupSource(name, text_of(_alone(group)), shape), (*params, *sizes), known_as=name)
+    return Signature(GroupSource(name, text, shape), (*params, *sizes), known_as=name)
+
+
+def text_of_group(group: GroupOp) -> str:
+    """Return a group's ops as text, the same for groups that differ in their operands only."""
+    return text_of(_alone(group))
 
 
 def _tensor(number: int, access: Access, group: GroupOp, shape: Shape) -> TensorParam:

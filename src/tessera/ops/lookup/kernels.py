@@ -1,4 +1,4 @@
-"""Kernels of `embedding`: rows are gathered; their gradients are added up in the order of the tokens.
+"""Kernels of `embedding`: rows are gathered; their gradients are added up in the order of the tokens, as in a scatter.
 
 Tokens are sorted by their rows first, by counting digits from the lowest to the highest: the order of equal ones stays.
 Rows that do not count are sorted to the end, under the number of rows.
@@ -10,6 +10,7 @@ import tessera as ts
 from tessera.ops.annotations import I64, Constant
 
 T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64)
+E = ts.dtype_var("E", ts.bf16, ts.f16, ts.f32, ts.f64, ts.i8, ts.u8, ts.i16, ts.i32, ts.i64)
 I = ts.dtype_var("I", ts.i64, ts.i32)  # noqa: E741
 V, N, L, C = ts.dims("V N L C")
 
@@ -122,3 +123,60 @@ def row_sums(
             token = ts.tile.where(at < end, ts.tile.load(tokens[at]), -1)
             total = total + grad[token, n : n + BN].to(acc)
         out[v, n : n + BN] = ts.tile.sum(total, 0)
+
+
+@ts.kernel
+def scatter_rows(
+    x: ts.Tensor[V, N, E],
+    source: ts.Tensor[L, N, E],
+    tokens: ts.Tensor[L, ts.i32],
+    first: ts.Tensor[V, ts.i32],
+    last: ts.Tensor[V, ts.i32],
+    out: ts.Tensor[V, N, E],
+    adds: Constant,
+    acc: Constant,
+    BT: Constant = 8,
+    BN: Constant = 256,
+):
+    """Add the tokens of each row to it in their order, or put the last of them in its place."""
+    for v, n in ts.tile.grid((V, 1), (N, BN)):
+        begin = first[v]
+        end = last[v]
+        if adds:
+            total = ts.tile.zeros((BT, BN), acc)
+            for t in ts.tile.range(begin, end, BT):
+                at = t + ts.tile.arange(BT, dtype=ts.i64)
+                token = ts.tile.where(at < end, ts.tile.load(tokens[at]), -1)
+                total = total + source[token, n : n + BN].to(acc)
+            out[v, n : n + BN] = x[v, n : n + BN].to(acc) + ts.tile.sum(total, 0)
+        else:
+            token = tokens[ts.tile.maximum(end - 1, 0)]
+            out[v, n : n + BN] = ts.tile.where(end > begin, source[token, n : n + BN], x[v, n : n + BN])
+
+
+@ts.kernel
+def scatter_elements(
+    x: ts.Tensor[V, E],
+    source: ts.Tensor[L, E],
+    tokens: ts.Tensor[L, ts.i32],
+    first: ts.Tensor[V, ts.i32],
+    last: ts.Tensor[V, ts.i32],
+    out: ts.Tensor[V, E],
+    adds: Constant,
+    acc: Constant,
+    BV: Constant = 256,
+):
+    """Do the same with rows of one element, of which a program has several."""
+    for v in ts.tile.grid((V, BV)):
+        begin = first[v : v + BV]
+        end = last[v : v + BV]
+        if adds:
+            total = x[v : v + BV].to(acc)
+            for step in ts.tile.range(0, ts.tile.max(end - begin)):
+                at = begin + step
+                token = ts.tile.where(at < end, ts.tile.load(tokens[at]), -1)
+                total = total + ts.tile.load(source[token]).to(acc)
+            out[v : v + BV] = total
+        else:
+            token = ts.tile.load(tokens[ts.tile.maximum(end - 1, 0)])
+            out[v : v + BV] = ts.tile.where(end > begin, ts.tile.load(source[token]), x[v : v + BV])

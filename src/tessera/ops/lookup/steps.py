@@ -32,12 +32,31 @@ def _launch_gradient(results: Arguments, grad: Any, index: Any, count: int, padd
         return
     if not prod(out.shape):
         return
-    keys, tokens = _sorted(index, int(count), padding)
-    first, last = (like(index, (int(count),), i32) for _ in range(2))
+    kernels.row_sums(
+        grad, *by_rows(index, int(count), padding), out, acc=rows.accumulator(arrays.dtype_of(grad)), **blocks(grad)
+    )
+
+
+def blocks(grad: Any) -> dict[str, int]:
+    """Return blocks of tokens and of elements: narrow rows take more tokens at a time."""
+    width = min(256, max(16, 1 << (int(grad.shape[1]) - 1).bit_length()))
+    return {"BT": 8 * 256 // width, "BN": width}
+
+
+def by_rows(index: Any, count: int, padding: int) -> tuple[Any, Any, Any]:
+    """Return the tokens in the order of their rows, and where those of each row begin and end among them.
+
+    Args:
+        index: the row of each token, a vector; one that is no row's does not count.
+        count: how many rows there are.
+        padding: a row that does not count, -1 for none.
+    """
+    keys, tokens = _sorted(index, count, padding)
+    first, last = (like(index, (count,), i32) for _ in range(2))
     arrays.zero(first)
     arrays.zero(last)
     kernels.bounds(keys, first, last)
-    kernels.row_sums(grad, tokens, first, last, out, acc=rows.accumulator(arrays.dtype_of(grad)))
+    return tokens, first, last
 
 
 def _sorted(index: Any, count: int, padding: int) -> tuple[Any, Any]:

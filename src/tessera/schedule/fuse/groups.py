@@ -46,6 +46,7 @@ from tessera.schedule.fuse.places import (
     root_of,
     source_place,
 )
+from tessera.schedule.fuse.reach import Reach
 from tessera.schedule.fuse.writing import GroupWriter
 from tessera.target.dims import Dim
 
@@ -75,8 +76,7 @@ def cut(graph: GraphOp) -> None:
     prepare(graph)
     cutter = Cutter(graph.body.block)
     for op in list(graph.body.block.ops):
-        if isinstance(op, PLACED):
-            cutter.place(op)
+        cutter.place(op)
     for op in graph.body.block.ops:
         if isinstance(op, ConcatOp):
             cutter.join(op)
@@ -92,6 +92,7 @@ class Cutter:
 
     def __init__(self, block: Block) -> None:
         self._home: dict[Operation, Group] = {}
+        self._reach = Reach(self._home)
         self._by_parts: dict[tuple[tuple[Dim, ...], int], Group] = {}
         self._order = {op: number for number, op in enumerate(block.ops)}
 
@@ -195,13 +196,15 @@ class Cutter:
         return found
 
     def place(self, op: Operation) -> None:
-        """Put an op into a group."""
+        """Put an op into a group, if ops like it are in groups."""
         if isinstance(op, PartsOp):
             self._place_parts(op)
         elif isinstance(op, ReduceOp):
             self._place_reduction(op)
-        else:
+        elif isinstance(op, PLACED):
             self._place_point(op)
+        else:
+            self._reach.add(op)
 
     def _found(self, value: SSAValue) -> tuple[Group, Place] | None:
         """Return the group that computes a value, or what it is a view of, and the value's place there."""
@@ -323,6 +326,7 @@ class Cutter:
     def _put(self, op: Operation, group: Group, place: Place) -> None:
         group.places[op] = place
         self._home[op] = group
+        self._reach.put(op, group)
 
     def _may_join(self, op: Operation, group: Group) -> bool:
         reads = {root for root in map(root_of, op.operands) if root.owner not in group.places}
@@ -361,6 +365,7 @@ class Cutter:
         moved = {op: tuple(renamed.get(at, at) for at in at_) for op, at_ in second.places.items()}
         first.places = {one: first.places.get(one) or moved.get(one, ()) for one in both}
         self._home.update(dict.fromkeys(moved, first))
+        self._reach.unite(first, second)
         return True
 
     def _between(self, ops: Iterable[Operation], group: Group) -> bool:
@@ -376,24 +381,8 @@ class Cutter:
                 continue
             if is_view(owner):
                 work += [value.owner for value in owner.operands]
-            elif self._reaches(owner, group):
+            elif self._reach.needs(owner, group):
                 return True
-        return False
-
-    def _reaches(self, start: Operation, group: Group) -> bool:
-        """Return whether an op depends on a group, itself or by what has to run with it."""
-        work: list[object] = [start]
-        seen = set[Operation]()
-        while work:
-            owner = work.pop()
-            if not isinstance(owner, Operation) or owner in seen:
-                continue
-            if owner in group.places:
-                return True
-            seen.add(owner)
-            home = self._home.get(owner)
-            for op in (owner,) if home is None else home.places:
-                work += [value.owner for value in op.operands]
         return False
 
 

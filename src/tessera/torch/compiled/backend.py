@@ -11,7 +11,7 @@ from tessera.data import dataclass
 from tessera.errors import CallError
 from tessera.graph.program import Program
 from tessera.target.dims import Dim
-from tessera.torch.compiled import larger
+from tessera.torch.compiled.calls import instead
 from tessera.torch.compiled.computed import Computed
 from tessera.torch.compiled.convert import Converted, Converter, in_order
 from tessera.torch.compiled.sizes import Unknown
@@ -27,6 +27,7 @@ _WHOLE = (
     _aten.gelu,
     _aten.silu,
     _aten.leaky_relu,
+    _aten.embedding_dense_backward,
     _aten.unfold_backward,
     _aten._scaled_dot_product_flash_attention_for_cpu,  # PyTorch's parts give other sums of exponentials
 )
@@ -50,8 +51,8 @@ _APART = (
     _aten.leaky_relu_backward,
     _aten.elu_backward,
     _aten.hardtanh_backward,
+    _aten._safe_softmax,
     _aten.native_dropout_backward,
-    _aten.embedding_dense_backward,
     _aten.addmv,
     _aten.dist,
     _aten.ldexp,
@@ -174,8 +175,8 @@ def backend(traced: Any, examples: Sequence[Any], *, options: Any = None, mode: 
     def compiler(graph: Any, inputs: Sequence[Any]) -> Any:
         return compile_graph(graph, inputs, fallback)
 
-    larger.rewrite(traced)
     cut = _aot.min_cut_rematerialization_partition
     common: Any = import_module("torch._dynamo.backends.common")
     whole = common.aot_autograd(fw_compiler=compiler, decompositions=decompositions(), partition_fn=cut)
-    return whole(traced, examples)
+    with instead():
+        return whole(traced, examples)

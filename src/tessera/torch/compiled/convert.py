@@ -205,7 +205,7 @@ class Converter:
         return self.w.copy(self.w.transpose(value, order)), Lies(order, True)
 
     def _call(self, node: Any, fake: Any) -> Any:
-        """Let an op run as ATen."""
+        """Let an op run as it is, between kernels: one of the library, or as ATen."""
         leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
         inputs: list[SSAValue] = []
         template: list[tuple[str, Any]] = []
@@ -226,7 +226,10 @@ class Converter:
         self._calls[name] = _Call(node.target, tuple(template), spec, kinds)
         self._loose[name] = [lies.order is not None for _, lies in kinds]
         results = iter(self.w.call(name, inputs, [type_of(one) for one in tensors]))
-        self.left[str(node.target)] += 1
+        if str(node.target).startswith("tessera."):
+            self._rows += 1
+        else:
+            self.left[str(node.target)] += 1
         return pytree.tree_unflatten([None if one is None else next(results) for one in made], outline)
 
     # What rows ask
@@ -275,21 +278,20 @@ class Converter:
         return self.w.copy(value)
 
     def library(
-        self, function: Callable[..., Any], inputs: Sequence[SSAValue], outputs: Sequence[ArrayType] | None = None
+        self, function: Callable[..., Any], inputs: Sequence[SSAValue], types: Sequence[ArrayType] | None = None
     ) -> list[SSAValue]:
         """Return what an op of the library gives.
 
         Args:
             function: takes the tensors.
             inputs: values.
-            outputs: what it gives; by default the results of the op that is converted.
+            types: of the results; by default those of the op that is converted.
         """
-        if outputs is None:
-            fakes = pytree.tree_leaves(self.node.meta["val"])
-            outputs = [type_of(one) for one in fakes if isinstance(one, torch.Tensor)]
+        fakes = [one for one in pytree.tree_leaves(self.node.meta["val"]) if isinstance(one, torch.Tensor)]
+        given = [type_of(one) for one in fakes] if types is None else types
         name = f"tessera {self.node.target} {len(self._calls)}"
         self._calls[name] = lambda _sizes: lambda *tensors: pytree.tree_leaves(function(*tensors))
-        return list(self.w.call(name, inputs, outputs))
+        return list(self.w.call(name, inputs, given))
 
     def elementwise(self, formula: Formula, values: Sequence[Any], kind: str) -> Any:
         """Return a formula of operands that are promoted as PyTorch does.

@@ -44,6 +44,44 @@ def _extreme(c: Converter, x: Any, axis: int, keepdim: bool = False) -> Any:
     return c.library(partial(_found, found, axis, keepdim), [x])
 
 
+_LONGEST = 1 << 15
+"""Elements of a row that is put in order."""
+
+
+def _check_row(c: Converter, x: Any, axis: int) -> int:
+    """Return the dimension, along which all elements fit into a program."""
+    _check(c, x, ("i8", "u8", "i16", "i32", "i64"))
+    dims = c.dims(x)
+    if not dims or not dims[axis].is_static or dims[axis].scale > _LONGEST:
+        raise Unknown("rows that are too long to be put in order, or of any length")
+    return axis % len(dims)
+
+
+@row("topk.default")
+def _largest(c: Converter, x: Any, count: Any, axis: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    if not isinstance(count, int):
+        raise Unknown("a count that is known when the graph runs")
+    return c.library(partial(_topk, count, _check_row(c, x, axis), largest), [x])
+
+
+def _topk(count: int, axis: int, largest: bool, x: Any) -> Any:
+    return tuple(ops.topk(x, count, axis, largest))
+
+
+@row("sort.default")
+def _sorted(c: Converter, x: Any, axis: int = -1, descending: bool = False) -> Any:
+    return c.library(partial(_in_order, _check_row(c, x, axis), descending), [x])
+
+
+@row("sort.stable")
+def _stable(c: Converter, x: Any, stable: Any = None, dim: int = -1, descending: bool = False) -> Any:
+    return _sorted(c, x, dim, descending)
+
+
+def _in_order(axis: int, descending: bool, x: Any) -> Any:
+    return tuple(ops.sort(x, axis, descending))
+
+
 @row("linalg_vector_norm.default")
 def _norm(c: Converter, x: Any, order: Any = 2, axes: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     _check(c, x)

@@ -11,6 +11,7 @@ from tessera.numerics import dtypes
 from tessera.target.dims import Dim
 from tessera.torch.compiled.convert import Converter
 from tessera.torch.compiled.registry import row
+from tessera.torch.compiled.rows.scatters import scattered
 from tessera.torch.compiled.sizes import Unknown
 
 
@@ -79,7 +80,7 @@ def _scattered(c: Converter, x: Any, axis: int, index: Any, source: Any) -> Any:
     axis %= len(dims)
     thin = [ONE if at == axis else dim for at, dim in enumerate(dims)]
     if list(map(ordered, thin)) != list(map(ordered, c.dims(index))):
-        raise Unknown("more than one place along the dimension")
+        return scattered(c, x, axis, index, source, "add" in str(c.node.target))
     if not isinstance(source, int | float):
         own = c.dims(source)
         source = c.w.slice(source, [ZERO] * len(own), [1] * len(own), thin)

@@ -1,0 +1,37 @@
+"""The step behind what `torch.compile` scatters: rows that are added to others, or put in their place."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from tessera.ops import arrays, rows
+from tessera.ops.lookup import kernels
+from tessera.ops.lookup.steps import blocks, by_rows
+from tessera.ops.steps import Arguments, Step, like
+
+
+def _results(x: Any, index: Any, source: Any, adds: bool) -> Arguments:
+    return (like(x, x.shape),)
+
+
+def _launch(results: Arguments, x: Any, index: Any, source: Any, adds: bool) -> None:
+    (out,) = results
+    if not prod(out.shape):
+        return
+    if not prod(source.shape):
+        out[...] = x
+        return
+    dtype = arrays.dtype_of(x)
+    constants = {"adds": adds, "acc": rows.accumulator(dtype) if dtype.is_float else dtype}
+    order = by_rows(index, int(x.shape[0]), -1)
+    if int(x.shape[1]) == 1:
+        column = (one.reshape(-1) for one in (x, source))
+        kernels.scatter_elements(*column, *order, out.reshape(-1), **constants)
+    else:
+        kernels.scatter_rows(x, source, *order, out, **constants, **blocks(x))
+
+
+SCATTER = Step("scatter_rows", "(Tensor x, Tensor index, Tensor source, bool adds) -> Tensor", _results, _launch)
+"""Rows `(V, N)` of `x`, with those of `source` `(L, N)` added to the rows `(L,)` that an index says, in their order, or
+the last one of each row in its place. A number that is no row's is passed over."""

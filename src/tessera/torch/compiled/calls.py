@@ -1,0 +1,53 @@
+"""What PyTorch's functions become while a graph is traced, where their own parts would not become kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib import import_module
+from typing import Any
+
+from tessera.torch.compiled.attention import attended
+from tessera.torch.compiled.bags import bagged
+from tessera.torch.compiled.larger import enlarged
+
+torch: Any = import_module("torch")
+_functional: Any = torch.nn.functional
+
+_INSTEAD: dict[Any, Callable[..., Any]] = {
+    _functional.scaled_dot_product_attention: attended,
+    _functional.embedding_bag: bagged,
+    _functional.interpolate: enlarged,
+}
+
+_Mode: Any = import_module("torch.overrides").TorchFunctionMode
+_tracing: ContextVar[bool] = ContextVar("tracing", default=False)
+_attention = _functional.scaled_dot_product_attention
+
+
+class _Instead(_Mode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call a function, or what stands for it."""
+        return _INSTEAD.get(func, func)(*args, **(kwargs or {}))
+
+
+def _attended(*args: Any, **kwargs: Any) -> Any:
+    """Compute attention, in the library's way where a graph is traced in this thread."""
+    return (attended if _tracing.get() else _attention)(*args, **kwargs)
+
+
+@contextmanager
+def instead() -> Generator[None]:
+    """Let other functions be called than a program does.
+
+    A mode does not see what PyTorch's functions call; its attention layer calls attention by the name in its module.
+    """
+    token = _tracing.set(True)
+    _functional.scaled_dot_product_attention = _attended
+    try:
+        with _Instead():
+            yield
+    finally:
+        _functional.scaled_dot_product_attention = _attention
+        _tracing.reset(token)

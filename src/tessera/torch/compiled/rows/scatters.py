@@ -1,0 +1,137 @@
+"""Elements put at places that tensors say, or added to what is there: in the order of what is put, in every run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from math import prod
+from typing import Any
+
+from tessera.ir.graph.types import ONE, ZERO, array_type, ordered
+from tessera.numerics import dtypes
+from tessera.ops.lookup.scatter_steps import SCATTER
+from tessera.ops.lookup.steps import BACKWARD
+from tessera.target.dims import Dim
+from tessera.torch.compiled.convert import Converter
+from tessera.torch.compiled.registry import row
+from tessera.torch.compiled.sizes import Unknown
+
+_INDICES = ("i32", "i64")
+_MOST_ROWS = 2**31 - 1
+
+
+def _product(dims: Sequence[Dim]) -> Dim:
+    return prod(dims, start=ONE)
+
+
+def _check(c: Converter, x: Any, index: Any) -> None:
+    if c.w_dtype(index).name not in _INDICES:
+        raise Unknown("an index that is a mask")
+    if c.w_dtype(x).name not in ("f64", "f32", "bf16", "f16", "i8", "u8", "i16", "i32", "i64"):
+        raise Unknown("a dtype that the library's op has not")
+
+
+def _rows_put(c: Converter, x: Any, index: Any, source: Any, adds: bool) -> Any:
+    """Return rows `(V, N)` with those of a source `(L, N)` put at or added to the rows `(L,)` of an index."""
+    count = c.dims(x)[0]
+    if count.is_static and count.scale > _MOST_ROWS:
+        raise Unknown("more rows than are numbered")
+    given = [x, index, c.w.cast(source, c.w_dtype(x))]
+    return c.library(partial(_scattered, adds), given, [array_type(x)])[0]
+
+
+def _scattered(adds: bool, x: Any, index: Any, source: Any) -> Any:
+    return SCATTER.fresh(x, index, source, adds)
+
+
+@row("embedding_dense_backward.default")
+def _embedding_gradient(c: Converter, grad: Any, index: Any, count: Any, padding: Any, by_frequency: bool) -> Any:
+    _check(c, grad, index)
+    dims, rows = c.dims(grad), c.result_dims()[0]
+    if by_frequency or not c.is_float(grad) or not isinstance(padding, int) or not rows.is_static:
+        raise Unknown("a gradient by the frequency of rows")
+    tokens = _product(c.dims(index))
+    flat = [c.w.reshape(grad, [tokens, dims[-1]]), c.w.reshape(index, [tokens])]
+    return c.library(partial(_summed, rows.scale, padding), flat)[0]
+
+
+def _summed(count: int, padding: int, grad: Any, index: Any) -> Any:
+    return BACKWARD.fresh(grad, index, count, padding)
+
+
+@row("index_put.default", "_unsafe_index_put.default")
+def _index_put(c: Converter, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
+    given = {axis: index for axis, index in enumerate(indices) if index is not None}
+    if len(given) == 1 and 0 in given and c.is_bool(given[0]) and not accumulate:
+        return _masked(c, x, given[0], values)
+    for index in given.values():
+        _check(c, x, index)
+    dims, axes = list(c.dims(x)), list(given)
+    left = [axis for axis in range(len(dims)) if axis not in given]
+    lead = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
+    shared = list(c.w.broadcast_dims([c.dims(index) for index in given.values()], "indices"))
+    sizes, others = [dims[axis] for axis in axes], [dims[axis] for axis in left]
+    source = c.w.broadcast_to(values, [*others[:lead], *shared, *others[lead:]])
+    place = _linear(c, [c.w.broadcast_to(given[axis], shared) for axis in axes], sizes)
+    # What is indexed comes first; the rest is a row.
+    first, inner = [*axes, *left], range(lead, lead + len(shared))
+    turned = [*inner, *(axis for axis in range(len(others) + len(shared)) if axis not in inner)]
+    found = _rows_put(
+        c,
+        c.w.reshape(c.w.transpose(x, first), [_product(sizes), _product(others)]),
+        c.w.reshape(place, [_product(shared)]),
+        c.w.reshape(c.w.transpose(source, turned), [_product(shared), _product(others)]),
+        accumulate,
+    )
+    back = c.w.reshape(found, [*sizes, *others])
+    order = [first.index(axis) for axis in range(len(dims))]
+    return back if order == sorted(order) else c.copied(c.w.transpose(back, order))
+
+
+def _masked(c: Converter, x: Any, mask: Any, values: Any) -> Any:
+    """Return an array with one number where a mask is true."""
+    if any(dim != ONE for dim in c.dims(values)):
+        raise Unknown("as many numbers as a mask has places")
+    wide = c.w.with_ones(mask, range(len(c.dims(mask)), len(c.dims(x))))
+    number = c.w.reshape(c.w.cast(values, c.w_dtype(x)), [])
+    return c.w.apply("select", wide, number, x, dtype=c.w_dtype(x))
+
+
+def _linear(c: Converter, places: Sequence[Any], sizes: Sequence[Dim]) -> Any:
+    """Return one number for places along several dimensions, of which negative ones count from the end."""
+    found = None
+    for place, size in zip(places, sizes, strict=True):
+        own = c.w.from_start(c.w.cast(place, dtypes.i64), size)
+        found = own if found is None else c.w.apply("add", c.w.apply("mul", found, c.w.size(size, dtypes.i64)), own)
+    return found
+
+
+def scattered(c: Converter, x: Any, axis: int, index: Any, source: Any, adds: bool) -> Any:
+    """Return an array with elements of a source put at places along a dimension, or added to what is there.
+
+    Args:
+        c: the converter.
+        x: the array.
+        axis: the dimension.
+        index: the places; in the other dimensions its elements lie as those of the array do.
+        source: a number, or an array of no smaller sizes than the index.
+        adds: whether elements are added.
+    """
+    _check(c, x, index)
+    dims, thin = c.dims(x), c.dims(index)
+    if isinstance(source, int | float):
+        source = c.w.broadcast_to(c.w.full(source, c.w_dtype(x)), thin)
+    elif list(map(ordered, c.dims(source))) != list(map(ordered, thin)):
+        source = c.w.slice(source, [ZERO] * len(thin), [1] * len(thin), thin)
+    places = [index if at == axis else c.w.iota(thin, at, dtypes.i64) for at in range(len(dims))]
+    tokens, whole = _product(thin), _product(dims)
+    flat = c.w.reshape(_linear(c, places, dims), [tokens])
+    found = _rows_put(c, c.w.reshape(x, [whole, ONE]), flat, c.w.reshape(source, [tokens, ONE]), adds)
+    return c.w.reshape(found, dims)
+
+
+@row("scatter_reduce.two")
+def _reduced(c: Converter, x: Any, axis: int, index: Any, source: Any, reduce: str, include_self: bool = True) -> Any:
+    if reduce != "sum" or not include_self or not c.dims(x):
+        raise Unknown("another way to combine elements")
+    return scattered(c, x, axis % len(c.dims(x)), index, source, True)
