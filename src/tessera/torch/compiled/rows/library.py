@@ -59,8 +59,8 @@ def _check_row(c: Converter, x: Any, axis: int) -> int:
 
 @row("topk.default")
 def _largest(c: Converter, x: Any, count: Any, axis: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    if not isinstance(count, int):
-        raise Unknown("a count that is known when the graph runs")
+    if not isinstance(count, int) or count == 0:
+        raise Unknown("a count that is 0, or known when the graph runs")
     return c.library(partial(_topk, count, _check_row(c, x, axis), largest), [x])
 
 

@@ -44,12 +44,6 @@ def _running_extreme(c: Converter, x: Any, axis: int) -> Any:
     return c.library(partial(_along, function, axis), [x])
 
 
-@row("sort.default", "sort.stable")
-def _sorted(c: Converter, x: Any, dim: int = -1, descending: bool = False, stable: Any = None) -> Any:
-    _check_length(c, x, dim)
-    return c.library(partial(_in_order, dim, descending), [x])
-
-
 def _check_length(c: Converter, x: Any, axis: int) -> None:
     _check(c, x, _NUMBERS)
     size = c.dims(x)[axis]
@@ -59,18 +53,6 @@ def _check_length(c: Converter, x: Any, axis: int) -> None:
 
 def _in_order(axis: int, descending: bool, x: Any) -> Any:
     return ops.sort(x, axis, descending)
-
-
-@row("topk.default")
-def _largest(c: Converter, x: Any, count: Any, axis: int = -1, largest: bool = True, is_sorted: bool = True) -> Any:
-    _check(c, x, _NUMBERS)
-    if not isinstance(count, int) or count == 0:
-        raise Unknown("a count that is known when the graph runs")
-    return c.library(partial(_first, count, axis, largest), [x])
-
-
-def _first(count: int, axis: int, largest: bool, x: Any) -> Any:
-    return ops.topk(x, count, axis, largest)
 
 
 @row("kthvalue.default")

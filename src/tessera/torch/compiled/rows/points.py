@@ -144,12 +144,13 @@ def _power(c: Converter, a: Any, b: Any) -> Any:
         if isinstance(b, int) and 0 <= b:
             return c.elementwise(lambda f, x: _by_squares(f, x, b), (a,), "DEFAULT")
         return c.elementwise(_power_of_integers, (a, b), "DEFAULT")
+    # The exponent counts for the dtype, whatever is computed: an integer to the power 0.5 is a float.
     if isinstance(b, int | float) and b in (1, 2, 3, 4):
-        return c.elementwise(lambda f, x: _times(f, x, int(b)), (a,), "DEFAULT")
-    if b == 0.5:
-        return c.elementwise(_plain("sqrt"), (a,), "DEFAULT")
-    if b == -1:
-        return c.elementwise(FLOATS["reciprocal.default"], (a,), "DEFAULT")
+        return c.elementwise(lambda f, x, _: _times(f, x, int(b)), (a, b), "DEFAULT")
+    if isinstance(b, int | float) and b == 0.5:
+        return c.elementwise(lambda f, x, _: f("sqrt", x), (a, b), "DEFAULT")
+    if isinstance(b, int | float) and b == -1:
+        return c.elementwise(lambda f, x, _: f("div", 1.0, x), (a, b), "DEFAULT")
     return c.elementwise(_plain("pow"), (a, b), "DEFAULT")
 
 

@@ -80,7 +80,7 @@ def _scattered(c: Converter, x: Any, axis: int, index: Any, source: Any) -> Any:
     axis %= len(dims)
     thin = [ONE if at == axis else dim for at, dim in enumerate(dims)]
     if list(map(ordered, thin)) != list(map(ordered, c.dims(index))):
-        return scattered(c, x, axis, index, source, "add" in str(c.node.target))
+        return scattered(c, x, axis, index, source, "sum" if "add" in str(c.node.target) else "put")
     if not isinstance(source, int | float):
         own = c.dims(source)
         source = c.w.slice(source, [ZERO] * len(own), [1] * len(own), thin)
