@@ -199,7 +199,7 @@ class Converter:
 
     def _laid(self, value: SSAValue, fake: Any) -> tuple[SSAValue, Lies]:
         """Return a value for memory, and how it lies there: a kernel that computes it writes it as PyTorch has it."""
-        order = _order(fake)
+        order = order_of(fake)
         if order is None or not isinstance(value.owner, MapOp | CastOp | ReduceOp):
             return value, Lies(order, False)
         return self.w.copy(self.w.transpose(value, order)), Lies(order, True)
@@ -222,7 +222,7 @@ class Converter:
         if not all(one is None or isinstance(one, torch.Tensor) for one in made) or not tensors:
             raise Unknown(f"{node.target}, whose result is no tensor")
         name = f"{node.target} {len(self._calls)}"
-        kinds = [(one.dtype, Lies(_order(one), False)) for one in tensors]
+        kinds = [(one.dtype, Lies(order_of(one), False)) for one in tensors]
         self._calls[name] = _Call(node.target, tuple(template), spec, kinds)
         self._loose[name] = [lies.order is not None for _, lies in kinds]
         results = iter(self.w.call(name, inputs, [type_of(one) for one in tensors]))
@@ -381,7 +381,7 @@ class _Call:
         return call
 
 
-def _order(fake: Any) -> tuple[int, ...] | None:
+def order_of(fake: Any) -> tuple[int, ...] | None:
     """Return a tensor's dimensions, the one with the longest stride first; None where that is their own order.
 
     Some ops take tensors only as they lie when the program runs without a compiler.

@@ -121,7 +121,7 @@ def scattered(c: Converter, x: Any, axis: int, index: Any, source: Any, kind: st
     _check(c, x, index)
     dims, thin = c.dims(x), c.dims(index)
     if isinstance(source, int | float):
-        source = c.w.broadcast_to(c.w.full(source, c.w_dtype(x)), thin)
+        source = c.w.broadcast_to(c.w.as_array(c.ready(source, c.w_dtype(x)), c.w_dtype(x)), thin)
     elif list(map(ordered, c.dims(source))) != list(map(ordered, thin)):
         source = c.w.slice(source, [ZERO] * len(thin), [1] * len(thin), thin)
     places = [index if at == axis else c.w.iota(thin, at, dtypes.i64) for at in range(len(dims))]

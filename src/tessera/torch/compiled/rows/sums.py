@@ -201,3 +201,14 @@ def _added(c: Converter, bias: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 
     if beta == 0:
         return found
     return c.elementwise(lambda f, x, y: f("add", x, y if beta == 1 else f("mul", y, beta)), (found, bias), "DEFAULT")
+
+
+@row("_weight_norm_interface_backward.default")
+def _weight_norm_back(c: Converter, g: Any, weight: Any, scale: Any, norms: Any, axis: int) -> Any:
+    """Write the gradients of a weight's direction and of its length along a dimension: `scale · weight / norms`."""
+    dtype = computed_in(c.w_dtype(weight))
+    g, weight, scale, norms = (c.w.cast(value, dtype) for value in (g, weight, scale, norms))
+    axes = [at for at in range(len(c.dims(weight))) if at != axis]
+    along = c.w.apply("div", c.w.reduce("sum", c.w.apply("mul", g, weight), axes, True), norms)
+    across = c.w.apply("sub", g, c.w.apply("mul", weight, c.w.apply("div", along, norms)))
+    return [c.w.apply("mul", across, c.w.apply("div", scale, norms)), along]

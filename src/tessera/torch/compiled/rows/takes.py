@@ -81,7 +81,9 @@ def _scattered(c: Converter, x: Any, axis: int, index: Any, source: Any) -> Any:
     thin = [ONE if at == axis else dim for at, dim in enumerate(dims)]
     if list(map(ordered, thin)) != list(map(ordered, c.dims(index))):
         return scattered(c, x, axis, index, source, "sum" if "add" in str(c.node.target) else "put")
-    if not isinstance(source, int | float):
+    if isinstance(source, int | float):
+        source = c.ready(source, c.w_dtype(x))
+    else:
         own = c.dims(source)
         source = c.w.slice(source, [ZERO] * len(own), [1] * len(own), thin)
     here = c.w.apply("eq", c.w.iota(dims, axis, dtypes.i64), c.w.cast(index, dtypes.i64))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from xdsl.ir import SSAValue
+
 from tessera.ir.graph.points import FullOp
-from tessera.ir.graph.types import ONE, ZERO
+from tessera.ir.graph.types import ONE, ZERO, product
 from tessera.numerics.dtypes import computed_in, i64
 from tessera.schedule.fuse.places import root_of
 from tessera.target.dims import Dim
-from tessera.torch.compiled.convert import Converter
+from tessera.torch.compiled.convert import Converter, order_of
 from tessera.torch.compiled.registry import row
 from tessera.torch.compiled.sizes import Unknown, dim_of
 
@@ -152,7 +154,8 @@ def padded(c: Converter, x: Any, starts: Sequence[Dim], whole: Sequence[Dim], va
     if list(whole) == list(c.dims(x)):
         return c.copied(x)
     placed = c.w.place(x, whole, starts, [1] * len(starts))
-    if value == 0:
+    value = c.ready(value, c.w_dtype(x))
+    if not isinstance(value, SSAValue) and value == 0:
         return placed
     inside = None
     for axis, (start, size) in enumerate(zip(starts, c.dims(x), strict=True)):
@@ -161,7 +164,7 @@ def padded(c: Converter, x: Any, starts: Sequence[Dim], whole: Sequence[Dim], va
             end = c.w.size(start + size, i64)
             here = c.w.apply("and", c.w.apply("ge", place, c.w.size(start, i64)), c.w.apply("lt", place, end))
             inside = here if inside is None else c.w.apply("and", inside, here)
-    number = c.w.full(value, c.w_dtype(x))
+    number = c.w.as_array(value, c.w_dtype(x))
     return placed if inside is None else c.w.apply("select", inside, placed, number, dtype=c.w_dtype(x))
 
 
@@ -266,3 +269,21 @@ def _ends_added(c: Converter, g: Any, axis: int, size: Dim, before: int, after: 
     ends = part(0, before + 1, True), part(before + size.scale - 1, after + 1, True)
     middle = [part(before + 1, size.scale - 2, False)] if size.scale > 2 else []
     return c.w.concat([ends[0], *middle, ends[1]], axis)
+
+
+@row("as_strided.default")
+def _by_strides(c: Converter, x: Any, _sizes: Any, strides: Sequence[Any], offset: Any = None) -> Any:
+    """Write elements by where they lie in memory, for what lies there without gaps, from its beginning on."""
+    fake = c.node.args[0].meta["val"]
+    order = order_of(fake)
+    if not fake.is_contiguous() and order is None:
+        raise Unknown("memory with gaps")
+    own, dims = c.dims(x), c.result_dims()
+    if not own or not dims or not isinstance(fake.storage_offset(), int) or fake.storage_offset() != 0:
+        raise Unknown("memory from another place on")
+    flat = c.w.reshape(x if order is None else c.w.transpose(x, order), [product(own)])
+    place = c.w.broadcast_to(c.w.size(dim_of(0 if offset is None else offset), i64), dims)
+    for axis, stride in enumerate(strides):
+        moved = c.w.apply("mul", c.w.iota(dims, axis, i64), c.w.size(dim_of(stride), i64))
+        place = c.w.apply("add", place, moved)
+    return c.w.take(flat, [place], dims)
