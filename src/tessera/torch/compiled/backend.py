@@ -13,7 +13,8 @@ from tessera.graph.program import Program
 from tessera.target.dims import Dim
 from tessera.torch.compiled.calls import instead
 from tessera.torch.compiled.computed import Computed
-from tessera.torch.compiled.convert import Converted, Converter, in_order
+from tessera.torch.compiled.convert import Converted, Converter, as_given, as_held, in_order
+from tessera.torch.compiled.folding import fold
 from tessera.torch.compiled.sizes import Unknown
 
 torch: Any = import_module("torch")
@@ -115,7 +116,7 @@ class Compiled:
         """Run it."""
         graph = self._converted
         tensors = [args[at] for at in graph.arguments]
-        tensors += graph.constants
+        tensors = [*map(as_held, (*tensors, *graph.constants))]
         lie = zip(tensors, graph.contiguous, strict=True)
         tensors = [tensor.contiguous() if contiguous else tensor for tensor, contiguous in lie]
         sizes = {name: int(args[at]) for name, at in graph.symbols}
@@ -126,7 +127,7 @@ class Compiled:
         with torch.no_grad():
             found = self._program.run(tensors, sizes, key)
             return [
-                in_order(found[value[0]], value[1]) if is_tensor else _number(value, sizes)
+                as_given(in_order(found[value[0]], value[1]), value[2]) if is_tensor else _number(value, sizes)
                 for is_tensor, value in graph.results
             ]
 
@@ -145,6 +146,7 @@ def compile_graph(traced: Any, _examples: Sequence[Any], fallback: str = "aten")
     Raises:
         CallError: `no-row` for such an op where they are refused.
     """
+    fold(traced)
     try:
         converted = Converter(traced).run()
     except Unknown as why:

@@ -31,6 +31,9 @@ F = Callable[..., Any]
 Formula = Callable[[F, Any], Any] | Callable[[F, Any, Any], Any]
 """Gives the value of an elementwise op; takes how functions are applied, then the op's operands."""
 
+_ASSERTIONS = (torch.ops.aten._assert_async.msg, torch.ops.aten._assert_async.default)
+"""Checks of places, which are not reported."""
+
 pytree: Any = import_module("torch.utils._pytree")
 _prims: Any = import_module("torch._prims_common")
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -140,8 +143,9 @@ class Converter:
         for result in results:
             value = self._values[result] if isinstance(result, torch.fx.Node) else result
             if isinstance(value, SSAValue):
-                laid, lies = self._laid(cast("SSAValue[Any]", value), result.meta.get("val", result))
-                given.append((True, (len(values), lies)))
+                fake = result.meta.get("val", result)
+                laid, lies = self._laid(cast("SSAValue[Any]", value), fake)
+                given.append((True, (len(values), lies, is_complex(fake))))
                 values.append(laid)
             else:
                 given.append((False, _known(value)))
@@ -163,10 +167,13 @@ class Converter:
         fake = node.meta.get("val")
         if isinstance(fake, torch.SymInt | torch.SymFloat | torch.SymBool | int | float):
             return fake
+        if node.target in _ASSERTIONS:
+            return None
         if node.target is operator.getitem:
             return self._values[node.args[0]][node.args[1]]
-        found = row_of(node.target)
         fakes = [one for one in pytree.tree_leaves(fake) if isinstance(one, torch.Tensor)]
+        given = [one.meta.get("val") for one in node.all_input_nodes]
+        found = row_of(node.target, any(map(is_complex, (*given, *fakes))))
         if found is not None and self._is_here(node, fakes):
             try:
                 args, kwargs = torch.fx.map_arg((node.args, node.kwargs), self._values.__getitem__)
@@ -182,10 +189,7 @@ class Converter:
         """Return whether all tensors of an op are on the graph's device, have elements, and dtypes that Tessera has."""
         given = [one.meta.get("val") for one in node.all_input_nodes]
         known = [fake for fake in (*given, *fakes) if isinstance(fake, torch.Tensor)]
-        return all(
-            fake.device == self.device and by_torch_name(str(fake.dtype)) is not None and 0 not in fake.shape
-            for fake in known
-        )
+        return all(fake.device == self.device and _dtype_of(fake) is not None and 0 not in fake.shape for fake in known)
 
     def _fitted(self, made: Any, fake: Any) -> Any:
         """Return results with dtypes and sizes as PyTorch has them."""
@@ -212,8 +216,9 @@ class Converter:
         for leaf in leaves:
             value = self._values[leaf] if isinstance(leaf, torch.fx.Node) else leaf
             if isinstance(value, SSAValue):
-                laid, lies = self._laid(cast("SSAValue[Any]", value), leaf.meta.get("val"))
-                template.append(("tensor", (len(inputs), lies)))
+                own = leaf.meta.get("val")
+                laid, lies = self._laid(cast("SSAValue[Any]", value), own)
+                template.append(("tensor", (len(inputs), lies, is_complex(own))))
                 inputs.append(laid)
             else:
                 template.append(_number(value))
@@ -371,12 +376,13 @@ class _Call:
         def call(*tensors: Any) -> Any:
             leaves = list(fixed)
             for at in places:
-                number, lies = fixed[at]
-                leaves[at] = in_order(tensors[number], lies)
+                number, lies, as_complex = fixed[at]
+                leaves[at] = as_given(in_order(tensors[number], lies), as_complex)
             args, kwargs = pytree.tree_unflatten(leaves, self._spec)
             found = self._target(*args, **kwargs)
             made = [one for one in pytree.tree_leaves(found) if one is not None]
-            return [in_order(one.to(dtype), lies) for one, (dtype, lies) in zip(made, self._kinds, strict=True)]
+            wanted = zip(made, self._kinds, strict=True)
+            return [in_order(as_held(one.to(dtype)), lies) for one, (dtype, lies) in wanted]
 
         return call
 
@@ -389,7 +395,9 @@ def order_of(fake: Any) -> tuple[int, ...] | None:
     if not isinstance(fake, torch.Tensor) or fake.is_contiguous():
         return None
     order = tuple(sorted(range(fake.ndim), key=lambda axis: (-_hint(fake.stride(axis)), axis)))
-    return order if fake.permute(order).is_contiguous() else None
+    if not fake.permute(order).is_contiguous():
+        return None
+    return (*order, fake.ndim) if fake.is_complex() else order
 
 
 def _hint(size: Any) -> int:
@@ -424,10 +432,36 @@ def type_of(fake: Any) -> ArrayType:
     Raises:
         Unknown: for a dtype or a size that Tessera has not.
     """
-    dtype = by_torch_name(str(fake.dtype))
+    dtype = _dtype_of(fake)
     if dtype is None or fake.layout != torch.strided:
         raise Unknown(f"a tensor of {fake.dtype}, {fake.layout}")
     return ArrayType.of(dims_of(fake), dtype)
+
+
+_COMPLEX = {"torch.complex64": "torch.float32", "torch.complex128": "torch.float64"}
+"""The dtypes of the parts of complex numbers."""
+
+
+def _dtype_of(fake: Any) -> DType | None:
+    return by_torch_name(_COMPLEX.get(str(fake.dtype), str(fake.dtype)))
+
+
+def is_complex(value: Any) -> bool:
+    """Return whether a value is a tensor of complex numbers."""
+    return isinstance(value, torch.Tensor) and cast(Any, value).is_complex()
+
+
+def as_held(tensor: Any) -> Any:
+    """Return a tensor as Tessera has it: complex numbers as pairs."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def as_given(tensor: Any, as_complex: bool) -> Any:
+    """Return a tensor as PyTorch has it."""
+    if not as_complex:
+        return tensor
+    in_pairs = tensor.stride(-1) == 1 and all(step % 2 == 0 for step in tensor.stride()[:-1])
+    return torch.view_as_complex(tensor if in_pairs else tensor.contiguous())
 
 
 def _hints(fakes: Any) -> dict[str, int]:

@@ -13,6 +13,7 @@ Row = Callable[..., Any]
 several, or raises `Unknown` or a TypeMismatchError where it has no words for a call."""
 
 _rows: dict[str, Row] = {}
+_complex_rows: dict[str, Row] = {}
 
 
 def row(*names: str) -> Callable[[Row], Row]:
@@ -26,6 +27,17 @@ def row(*names: str) -> Callable[[Row], Row]:
     return register
 
 
+def complex_row(*names: str) -> Callable[[Row], Row]:
+    """Register the row of ATen ops that complex numbers take part in: pairs along a last dimension."""
+
+    def register(function: Row) -> Row:
+        for name in names:
+            _complex_rows[name] = function
+        return function
+
+    return register
+
+
 @cache
 def _load() -> None:
     import tessera.torch.compiled.rows as package
@@ -34,16 +46,21 @@ def _load() -> None:
         importlib.import_module(f"{package.__name__}.{module.name}")
 
 
-def row_of(target: Any) -> Row | None:
-    """Return the row of a function in a traced graph, None where it has none."""
+def row_of(target: Any, is_complex: bool = False) -> Row | None:
+    """Return the row of a function in a traced graph, None where it has none.
+
+    Args:
+        target: the function.
+        is_complex: whether complex numbers take part.
+    """
     _load()
     name = getattr(target, "_schema", None)
     if name is None:
         return None
-    return _rows.get(str(target).removeprefix("aten."))
+    return (_complex_rows if is_complex else _rows).get(str(target).removeprefix("aten."))
 
 
 def names() -> tuple[str, ...]:
     """Return the names of all ops that have a row."""
     _load()
-    return tuple(sorted(_rows))
+    return tuple(sorted({*_rows, *_complex_rows}))

@@ -58,9 +58,10 @@ def _part(expr: Any) -> Dim:
 
 
 def dims_of(tensor: Any) -> tuple[Dim, ...]:
-    """Return the sizes of a tensor.
+    """Return the sizes of a tensor; complex numbers are pairs along one more dimension.
 
     Raises:
         Unknown: as `dim_of`.
     """
-    return tuple(map(dim_of, tensor.shape))
+    found = tuple(map(dim_of, tensor.shape))
+    return (*found, Dim((), 2)) if tensor.is_complex() else found

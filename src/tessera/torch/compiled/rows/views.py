@@ -50,7 +50,8 @@ def _expanded(c: Converter, x: Any, _sizes: Any, implicit: bool = False) -> Any:
 
 
 @row("select.int")
-def _selected(c: Converter, x: Any, axis: int, index: Any) -> Any:
+def selected(c: Converter, x: Any, axis: int, index: Any) -> Any:
+    """Return the elements of one place along a dimension."""
     dims = list(c.dims(x))
     axis %= len(dims)
     start = _start(index, dims[axis])
@@ -69,7 +70,8 @@ def _start(index: Any, size: Dim) -> Dim:
 
 
 @row("slice.Tensor")
-def _sliced(c: Converter, x: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+def sliced(c: Converter, x: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+    """Return a part of a tensor, of which the result's sizes are known."""
     dims, wanted = list(c.dims(x)), c.result_dims()
     axis %= len(dims)
     if wanted[axis] == dims[axis] and step == 1:
@@ -95,11 +97,12 @@ def _split(c: Converter, x: Any, _sizes: Any, axis: int = 0) -> Any:
 
 @row("unbind.int")
 def _unbound(c: Converter, x: Any, axis: int = 0) -> Any:
-    return [_selected(c, x, axis, index) for index in range(len(c.results_dims()))]
+    return [selected(c, x, axis, index) for index in range(len(c.results_dims()))]
 
 
 @row("cat.default")
-def _joined(c: Converter, tensors: Sequence[Any], axis: int = 0) -> Any:
+def joined(c: Converter, tensors: Sequence[Any], axis: int = 0) -> Any:
+    """Return tensors one after another."""
     dtype = c.result_dtype()
     given = [c.w.cast(one, dtype) for one in tensors]
     return c.w.concat(given, axis % len(c.dims(given[0])))

@@ -1,0 +1,81 @@
+"""Computes once what follows from numbers alone, where rounding decides what it is (tables of sines), or no row has it.
+
+Places are often cut off to whole numbers after a logarithm, or multiplied by thousands before a cosine: a last bit that
+is not PyTorch's would be another model.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from tessera.torch.compiled.registry import row_of
+
+torch: Any = import_module("torch")
+_no_modes: Any = import_module("torch.utils._python_dispatch")._disable_current_modes
+
+MOST = 1 << 20
+"""Elements of what is computed before a graph runs."""
+
+_ROUNDED = frozenset(
+    f"aten.{name}"
+    for name in (
+        *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "sqrt", "rsqrt", "reciprocal", "div"),
+        *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "sigmoid", "erf", "polar"),
+    )
+)
+"""Functions whose last bit is not the same in all libraries, or that come before such."""
+
+
+def fold(traced: Any) -> None:
+    """Replace what a graph computes of numbers alone by tensors that it holds.
+
+    Args:
+        traced: the graph; it is changed.
+    """
+    known: dict[Any, bool] = {}
+    for node in traced.graph.nodes:
+        if node.op == "call_function" and _is_known(node, known):
+            rounds = str(node.target).rpartition(".")[0] in _ROUNDED or row_of(node.target) is None
+            known[node] = rounds or any(known[one] for one in node.all_input_nodes)
+    values: dict[Any, Any] = {}
+    for node in [one for one, rounds in known.items() if rounds]:
+        if all(user in known for user in node.users):
+            continue
+        value = _value(node, values)
+        values[_held(traced, node, value)] = value
+    if any(known.values()):
+        traced.graph.eliminate_dead_code()
+        traced.recompile()
+
+
+def _is_known(node: Any, known: dict[Any, bool]) -> bool:
+    """Return whether a node follows from numbers alone, and is no random or too large tensor."""
+    fake, target = node.meta.get("val"), node.target
+    if not isinstance(target, torch._ops.OpOverload) or not isinstance(fake, torch.Tensor):
+        return False
+    if not all(isinstance(size, int) for size in fake.shape) or fake.numel() > MOST:
+        return False
+    if torch.Tag.nondeterministic_seeded in target.tags or target._schema.is_mutable:
+        return False
+    return not str(target).startswith("aten.empty") and all(one in known for one in node.all_input_nodes)
+
+
+def _value(node: Any, values: dict[Any, Any]) -> Any:
+    """Return what a node computes."""
+    if node not in values:
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda one: _value(one, values))
+        with _no_modes(), torch.no_grad():
+            values[node] = node.target(*args, **kwargs).clone()
+    return values[node]
+
+
+def _held(traced: Any, node: Any, value: Any) -> Any:
+    """Let a graph hold a node's value, and return what stands for it there."""
+    name = f"_tessera_{node.name}"
+    traced.register_buffer(name, value)
+    with traced.graph.inserting_before(node):
+        held = traced.graph.get_attr(name)
+    held.meta = dict(node.meta)
+    node.replace_all_uses_with(held)
+    return held
