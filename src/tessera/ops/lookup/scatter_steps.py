@@ -26,8 +26,8 @@ def _launch(results: Arguments, x: Any, index: Any, source: Any, kind: str) -> N
     acc = rows.accumulator(dtype) if dtype.is_float else dtype
     order = by_rows(index, int(x.shape[0]), -1)
     if int(x.shape[1]) == 1:
-        column = (one.reshape(-1) for one in (x, source))
-        kernels.scatter_elements(*column, *order, out.reshape(-1), kind=kind, acc=acc)
+        flat = x.reshape(-1), source.reshape(-1)
+        kernels.scatter_elements(*flat, *order, out.reshape(-1), kind=kind, acc=acc)
     else:
         kernels.scatter_rows(x, source, *order, out, adds=kind == "sum", acc=acc, **blocks(x))
 

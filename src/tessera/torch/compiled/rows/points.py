@@ -101,7 +101,7 @@ def _add(c: Converter, a: Any, b: Any, alpha: Any = 1) -> Any:
 
 @row("rsub.Tensor", "rsub.Scalar")
 def _rsub(c: Converter, a: Any, b: Any, alpha: Any = 1) -> Any:
-    def formula(f: F, x: Any, y: Any, times: Any) -> Any:
+    def formula(f: F, x: Any, y: Any, times: Any = 1) -> Any:
         return f("sub", y, x if times == 1 else f("mul", x, times))
 
     return c.elementwise(formula, (a, b, alpha), "DEFAULT")

@@ -48,9 +48,7 @@ def _elements(c: Converter, own: Sequence[Dim], dims: Sequence[Dim], rank: int) 
     first = len(dims) - rank
     bounds = [_bounds(c, dims, first + axis, *pair) for axis, pair in enumerate(pairs)]
     for steps in product(*map(range, most)):
-        yield _chosen(
-            c, first, [(c.w.apply("add", at, step), end) for (at, end), step in zip(bounds, steps, strict=True)]
-        )
+        yield _chosen(c, first, _moved(c, bounds, steps))
 
 
 def _moved(c: Converter, ranges: Sequence[tuple[Any, Any]], steps: Sequence[int]) -> list[tuple[Any, Any]]:
@@ -84,9 +82,7 @@ def _covering(c: Converter, own: Sequence[Dim], dims: Sequence[Dim], rank: int) 
         end = c.w.apply("floordiv", c.w.apply("add", c.w.apply("mul", place, short), short + long - 1), long)
         ranges.append((start, end))
     for steps in product(*map(range, most)):
-        yield _chosen(
-            c, first, [(c.w.apply("add", at, step), end) for (at, end), step in zip(ranges, steps, strict=True)]
-        )
+        yield _chosen(c, first, _moved(c, ranges, steps))
 
 
 def _counts(c: Converter, own: Sequence[Dim], dims: Sequence[Dim], rank: int) -> Any:

@@ -226,7 +226,7 @@ MOST_SHARED = 32
 
 
 @row("unfold_backward.default")
-def _windows_back(c: Converter, g: Any, _sizes: Any, axis: int, size: int, step: int) -> Any:
+def _windows_back(c: Converter, g: Any, _sizes: Any, axis: int, size: Any, step: int) -> Any:
     dims, rank = c.result_dims(), len(c.dims(g)) - 1
     if not isinstance(size, int) or -(-size // step) > MOST_SHARED or not rank:
         raise Unknown("elements in many windows")
