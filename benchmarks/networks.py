@@ -81,14 +81,19 @@ class Work:
         return [one.detach() for one in (*results, *grads) if one is not None]
 
     def errors(self, run: Callable[..., Any], more: int = 0) -> list[float]:
-        """Return the error of each result as a part of the exact one, by norms."""
+        """Return the error of each result as a part of the exact one, by norms.
+
+        What is 0 but for rounding, as the gradient of a bias of keys, counts as a thousandth of the largest result.
+        """
         given = self.inputs(more)
         wide = [
             one.detach().double().requires_grad_(one.requires_grad) if one.is_floating_point() else one for one in given
         ]
         exact = self.step(self.exact, self.exact, wide)
-        pairs = zip(self.step(run, self.module, given), exact, strict=True)
-        return [float((one.double() - other).norm() / (other.double().norm() + 1e-30)) for one, other in pairs]
+        sizes = [float(one.double().norm()) for one in exact]
+        least = 1e-3 * max(sizes) + 1e-30
+        found = zip(self.step(run, self.module, given), exact, sizes, strict=True)
+        return [float((one.double() - other).norm()) / max(size, least) for one, other, size in found]
 
     def times(self, runs: dict[str, Callable[..., Any]], turns: int) -> dict[str, float]:
         """Return the seconds of a step of each contestant."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -88,8 +89,9 @@ reports: list[Report] = []
 """What became of the graphs of this process, the last one last."""
 
 
+@cache
 def decompositions() -> dict[Any, Any]:
-    """Return how ops are taken apart before they become Graph IR."""
+    """Return how ops are taken apart before they become Graph IR; it takes a while to look them up."""
     table: dict[Any, Any] = {**_decomp.core_aten_decompositions(), **_decomp.get_decompositions(_APART)}
     for op in _WHOLE:
         for overload in op.overloads():

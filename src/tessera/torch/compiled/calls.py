@@ -25,13 +25,14 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
 
 _Mode: Any = import_module("torch.overrides").TorchFunctionMode
 _tracing: ContextVar[bool] = ContextVar("tracing", default=False)
-_attention = _functional.scaled_dot_product_attention
+_attention: Callable[..., Any] = _functional.scaled_dot_product_attention
 
 
 class _Instead(_Mode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call a function, or what stands for it."""
-        return _INSTEAD.get(func, func)(*args, **(kwargs or {}))
+        call = _INSTEAD[func] if func in _INSTEAD else func
+        return call(*args, **(kwargs or {}))
 
 
 def _attended(*args: Any, **kwargs: Any) -> Any:

@@ -448,7 +448,7 @@ def _dtype_of(fake: Any) -> DType | None:
 
 def is_complex(value: Any) -> bool:
     """Return whether a value is a tensor of complex numbers."""
-    return isinstance(value, torch.Tensor) and cast(Any, value).is_complex()
+    return isinstance(value, torch.Tensor) and value.is_complex()
 
 
 def as_held(tensor: Any) -> Any:

@@ -6,6 +6,7 @@ is not PyTorch's would be another model.
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -64,7 +65,7 @@ def _is_known(node: Any, known: dict[Any, bool]) -> bool:
 def _value(node: Any, values: dict[Any, Any]) -> Any:
     """Return what a node computes."""
     if node not in values:
-        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda one: _value(one, values))
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), partial(_value, values=values))
         with _no_modes(), torch.no_grad():
             values[node] = node.target(*args, **kwargs).clone()
     return values[node]

@@ -9,7 +9,7 @@ from tessera.ir.graph.types import ONE, ZERO
 from tessera.numerics import dtypes
 from tessera.torch.compiled.convert import Converter, is_complex
 from tessera.torch.compiled.registry import complex_row
-from tessera.torch.compiled.rows.views import joined, selected, sliced
+from tessera.torch.compiled.rows.views import joined, selected, slice_scattered, sliced
 from tessera.torch.compiled.sizes import Unknown
 
 
@@ -64,6 +64,29 @@ def _joined(c: Converter, tensors: Sequence[Any], axis: int = 0) -> Any:
     if not all(is_complex(node.meta["val"]) for node in c.node.all_input_nodes):
         raise Unknown("real numbers beside complex ones")
     return joined(c, tensors, axis % (len(c.dims(tensors[0])) - 1))
+
+
+@complex_row("slice_scatter.default")
+def _slice_scattered(
+    c: Converter, x: Any, part: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Any:
+    return slice_scattered(c, x, part, axis % (len(c.dims(x)) - 1), start, end, step)
+
+
+@complex_row("where.self")
+def _where(c: Converter, condition: Any, a: Any, b: Any) -> Any:
+    if not all(map(_is_complex, c.node.args[1:])):
+        raise Unknown("real numbers beside complex ones")
+    return c.w.apply("select", c.w.with_ones(condition, [len(c.dims(condition))]), a, b, dtype=c.result_dtype())
+
+
+@complex_row("full.default", "full_like.default", "new_full.default")
+@complex_row("zeros.default", "zeros_like.default", "new_zeros.default")
+def _full(c: Converter, *given: Any, **_where: Any) -> Any:
+    value = given[-1] if "full" in str(c.node.target) else 0
+    if not isinstance(value, int | float | complex) or value != 0:
+        raise Unknown("a complex number")
+    return c.w.broadcast_to(c.w.full(0.0, c.result_dtype()), c.result_dims())
 
 
 @complex_row("_to_copy.default")

@@ -109,9 +109,10 @@ def joined(c: Converter, tensors: Sequence[Any], axis: int = 0) -> Any:
 
 
 @row("slice_scatter.default")
-def _slice_scattered(
+def slice_scattered(
     c: Converter, x: Any, part: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Any:
+    """Return a tensor with another one in place of a part."""
     dims = c.dims(x)
     axis %= len(dims)
     at = _start(0 if start is None else start, dims[axis])
