@@ -11,11 +11,11 @@ from tessera.ops.lookup.steps import blocks, by_rows
 from tessera.ops.steps import Arguments, Step, like
 
 
-def _results(x: Any, index: Any, source: Any, adds: bool) -> Arguments:
+def _results(x: Any, index: Any, source: Any, kind: str) -> Arguments:
     return (like(x, x.shape),)
 
 
-def _launch(results: Arguments, x: Any, index: Any, source: Any, adds: bool) -> None:
+def _launch(results: Arguments, x: Any, index: Any, source: Any, kind: str) -> None:
     (out,) = results
     if not prod(out.shape):
         return
@@ -23,15 +23,16 @@ def _launch(results: Arguments, x: Any, index: Any, source: Any, adds: bool) -> 
         out[...] = x
         return
     dtype = arrays.dtype_of(x)
-    constants = {"adds": adds, "acc": rows.accumulator(dtype) if dtype.is_float else dtype}
-    tokens, first, last = by_rows(index, int(x.shape[0]), -1)
+    acc = rows.accumulator(dtype) if dtype.is_float else dtype
+    order = by_rows(index, int(x.shape[0]), -1)
     if int(x.shape[1]) == 1:
-        x, source, out = (one.reshape(-1) for one in (x, source, out))
-        kernels.scatter_elements(x, source, tokens, first, last, out, **constants)
+        flat = x.reshape(-1), source.reshape(-1)
+        kernels.scatter_elements(*flat, *order, out.reshape(-1), kind=kind, acc=acc)
     else:
-        kernels.scatter_rows(x, source, tokens, first, last, out, **constants, **blocks(x))
+        kernels.scatter_rows(x, source, *order, out, adds=kind == "sum", acc=acc, **blocks(x))
 
 
-SCATTER = Step("scatter_rows", "(Tensor x, Tensor index, Tensor source, bool adds) -> Tensor", _results, _launch)
+SCATTER = Step("scatter_rows", "(Tensor x, Tensor index, Tensor source, str kind) -> Tensor", _results, _launch)
 """Rows `(V, N)` of `x`, with those of `source` `(L, N)` added to the rows `(L,)` that an index says, in their order, or
-the last one of each row in its place. A number that is no row's is passed over."""
+the last one of each row in its place (`kind`: `sum` or `put`); rows of one element may also be combined by `prod`,
+`max` and `min`. A number that is no row's is passed over."""

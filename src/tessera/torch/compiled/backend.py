@@ -15,6 +15,7 @@ from tessera.graph.program import Program
 from tessera.ops import arrays
 from tessera.target.dims import Dim
 from tessera.torch.compiled.calls import instead
+from tessera.torch.compiled.computed import Computed
 from tessera.torch.compiled.convert import Converted, Converter, as_given, as_held, in_order
 from tessera.torch.compiled.folding import fold
 from tessera.torch.compiled.sizes import Unknown
@@ -31,6 +32,7 @@ _WHOLE = (
     _aten.silu,
     _aten.leaky_relu,
     _aten.embedding_dense_backward,
+    _aten.unfold_backward,
     _aten._scaled_dot_product_flash_attention_for_cpu,  # PyTorch's parts give other sums of exponentials
 )
 """Ops that are not taken apart."""
@@ -55,6 +57,13 @@ _APART = (
     _aten.hardtanh_backward,
     _aten._safe_softmax,
     _aten.native_dropout_backward,
+    _aten.addmv,
+    _aten.dist,
+    _aten.ldexp,
+    _aten.narrow_copy,
+    _aten.unbind_copy,
+    _aten._batch_norm_with_update_functional,
+    _aten.batch_norm_backward,
 )
 """Ops beside PyTorch's own list that are taken apart."""
 
@@ -152,7 +161,7 @@ def _as_traced(traced: Any, why: str) -> Any:
 
 
 def _number(value: Any, sizes: dict[str, int]) -> Any:
-    return value.value(sizes) if isinstance(value, Dim) else value
+    return value.value(sizes) if isinstance(value, Dim | Computed) else value
 
 
 def compile_graph(traced: Any, _examples: Sequence[Any], fallback: str = "aten") -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 from tessera.torch.compiled.attention import attended
 from tessera.torch.compiled.bags import bagged
 from tessera.torch.compiled.larger import enlarged
+from tessera.torch.compiled.sampling import sampled
 
 torch: Any = import_module("torch")
 _functional: Any = torch.nn.functional
@@ -19,6 +20,7 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
     _functional.scaled_dot_product_attention: attended,
     _functional.embedding_bag: bagged,
     _functional.interpolate: enlarged,
+    _functional.grid_sample: sampled,
 }
 
 _Mode: Any = import_module("torch.overrides").TorchFunctionMode

@@ -21,8 +21,9 @@ from tessera.ir.graph.writer import GraphWriter
 from tessera.numerics.dtypes import DType
 from tessera.ops.arrays import by_torch_name, torch_dtypes
 from tessera.target.dims import Dim
+from tessera.torch.compiled.computed import number_of, written
 from tessera.torch.compiled.registry import row_of
-from tessera.torch.compiled.sizes import Unknown, dim_of, dims_of
+from tessera.torch.compiled.sizes import Unknown, dims_of
 
 torch: Any = import_module("torch")
 F = Callable[..., Any]
@@ -35,6 +36,7 @@ _ASSERTIONS = (torch.ops.aten._assert_async.msg, torch.ops.aten._assert_async.de
 
 pytree: Any = import_module("torch.utils._pytree")
 _prims: Any = import_module("torch._prims_common")
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,7 @@ class Converter:
 
     def _laid(self, value: SSAValue, fake: Any) -> tuple[SSAValue, Lies]:
         """Return a value for memory, and how it lies there: a kernel that computes it writes it as PyTorch has it."""
-        order = _order(fake)
+        order = order_of(fake)
         if order is None or not isinstance(value.owner, MapOp | CastOp | ReduceOp):
             return value, Lies(order, False)
         return self.w.copy(self.w.transpose(value, order)), Lies(order, True)
@@ -225,7 +227,7 @@ class Converter:
         if not all(one is None or isinstance(one, torch.Tensor) for one in made) or not tensors:
             raise Unknown(f"{node.target}, whose result is no tensor")
         name = f"{node.target} {len(self._calls)}"
-        kinds = [(one.dtype, Lies(_order(one), False)) for one in tensors]
+        kinds = [(one.dtype, Lies(order_of(one), False)) for one in tensors]
         self._calls[name] = _Call(node.target, tuple(template), spec, kinds)
         self._loose[name] = [lies.order is not None for _, lies in kinds]
         results = iter(self.w.call(name, inputs, [type_of(one) for one in tensors]))
@@ -304,22 +306,31 @@ class Converter:
             values: tensors and numbers.
             kind: a rule of promotion, by its name in PyTorch.
         """
-        if any(isinstance(value, torch.SymInt | torch.SymFloat | complex) for value in values):
-            raise Unknown("a number that is known when the graph runs")
-        like = [_like(cast(Any, value)) if isinstance(value, SSAValue) else value for value in values]
+        if any(isinstance(value, complex) for value in values):
+            raise Unknown("a complex number")
+        like = [_like(value) for value in values]
         rule = getattr(_prims.ELEMENTWISE_TYPE_PROMOTION_KIND, kind)
         computed, result = _prims.elementwise_dtypes(*like, type_promotion_kind=rule)
         inner = by_torch_name(str(computed))
         outer = by_torch_name(str(result))
         if inner is None or outer is None:
             raise Unknown(f"{computed}")
-        ready = [
-            self.w.cast(cast(Any, value), inner) if isinstance(value, SSAValue) else _as(value, inner)
-            for value in values
-        ]
+        ready = [self.ready(value, inner) for value in values]
+
+        def apply(fn: str, *given: Any) -> SSAValue:
+            """Return a function of operands, numbers alone in the dtype that the formula is computed in."""
+            are_numbers = not any(isinstance(one, SSAValue) for one in given[fn == "select" :])
+            return self.w.apply(fn, *given, dtype=inner if are_numbers else None)
+
         write: Any = formula
-        found = write(self.w.apply, *ready)
+        found = write(apply, *ready)
         return found if kind == "ALWAYS_BOOL" else self.w.cast(found, outer)
+
+    def ready(self, value: Any, dtype: DType) -> Any:
+        """Return an operand in the dtype that it takes part in."""
+        if isinstance(value, torch.SymInt | torch.SymFloat):
+            value = written(self.w, value)
+        return self.w.cast(cast(Any, value), dtype) if isinstance(value, SSAValue) else _as(value, dtype)
 
 
 def _kind(value: Any) -> str:
@@ -334,8 +345,11 @@ def _as(value: float, dtype: DType) -> Any:
     return float(value) if dtype.is_float else bool(value) if dtype.kind == "bool" else int(value)
 
 
-def _like(value: SSAValue) -> Any:
-    type_ = array_type(value)
+def _like(value: Any) -> Any:
+    """Return what stands for an operand where PyTorch finds the dtype of a result."""
+    if not isinstance(value, SSAValue):
+        return 1 if isinstance(value, torch.SymInt) else 1.0 if isinstance(value, torch.SymFloat) else value
+    type_ = array_type(cast("SSAValue[Any]", value))
     return torch.empty((1,) * type_.rank, dtype=torch_dtypes()[type_.dtype.name], device="meta")
 
 
@@ -373,7 +387,7 @@ class _Call:
         return call
 
 
-def _order(fake: Any) -> tuple[int, ...] | None:
+def order_of(fake: Any) -> tuple[int, ...] | None:
     """Return a tensor's dimensions, the one with the longest stride first; None where that is their own order.
 
     Some ops take tensors only as they lie when the program runs without a compiler.
@@ -403,23 +417,13 @@ def in_order(tensor: Any, lies: Lies) -> Any:
 
 
 def _number(value: Any) -> tuple[str, Any]:
-    """Return how an argument that is no tensor is given to an op.
-
-    Raises:
-        Unknown: it is a float or a truth value that is known when the graph runs.
-    """
-    if isinstance(value, torch.SymInt):
-        return "size", dim_of(value)
-    if isinstance(value, torch.SymFloat | torch.SymBool):
-        raise Unknown("a number that is computed while the graph runs")
-    return "constant", value
+    """Return how an argument that is no tensor is given to an op."""
+    return ("size", number_of(value)) if isinstance(value, _SYMBOLIC) else ("constant", value)
 
 
 def _known(value: Any) -> Any:
-    """Return a result that is no tensor: a constant, or a size."""
-    if isinstance(value, torch.SymFloat | torch.SymBool):
-        raise Unknown("a result that is no tensor")
-    return dim_of(value) if isinstance(value, torch.SymInt) else value
+    """Return a result that is no tensor: a constant, or a number that follows from sizes."""
+    return number_of(value) if isinstance(value, _SYMBOLIC) else value
 
 
 def type_of(fake: Any) -> ArrayType:

@@ -17,7 +17,7 @@ _complex_rows: dict[str, Row] = {}
 
 
 def row(*names: str) -> Callable[[Row], Row]:
-    """Register the row of ATen ops, by names such as `add.Tensor`."""
+    """Register the row of ops: those of ATen by names such as `add.Tensor`, others with their namespace."""
 
     def register(function: Row) -> Row:
         for name in names:
@@ -55,7 +55,7 @@ def row_of(target: Any, is_complex: bool = False) -> Row | None:
     """
     _load()
     name = getattr(target, "_schema", None)
-    if name is None or not str(target).startswith("aten."):
+    if name is None:
         return None
     return (_complex_rows if is_complex else _rows).get(str(target).removeprefix("aten."))
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from functools import reduce
 from typing import Any
 
 from tessera.target.dims import Dim
+
+MOST = 4096
+"""The largest numerator and denominator of a part of a size."""
 
 
 class Unknown(Exception):
@@ -28,6 +32,8 @@ def _dim(expr: Any) -> Dim:
         return Dim((), int(expr))
     if expr.is_Symbol:
         return Dim((str(expr),))
+    if type(expr).__name__ in ("TruncToInt", "FloorToInt"):
+        return _part(expr.args[0])
     parts = [_dim(part) for part in expr.args]
     if expr.is_Add:
         return reduce(lambda a, b: a + b, parts)
@@ -38,6 +44,17 @@ def _dim(expr: Any) -> Dim:
     if type(expr).__name__ in ("FloorDiv", "CleanDiv") and len(parts) == 2:
         return parts[0] // parts[1]
     raise Unknown(f"the size {expr}")
+
+
+def _part(expr: Any) -> Dim:
+    """Return a size times a number that is a quotient of small ones, rounded down."""
+    factor, rest = expr.as_coeff_Mul()
+    ratio = Fraction(float(factor))
+    if type(rest).__name__ == "ToFloat":
+        rest = rest.args[0]
+    if not rest.is_integer or not 0 < ratio.numerator <= MOST or ratio.denominator > MOST:
+        raise Unknown(f"the size {expr}")
+    return _dim(rest) * ratio.numerator // ratio.denominator
 
 
 def dims_of(tensor: Any) -> tuple[Dim, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -9,10 +10,9 @@ from typing import Any
 from tessera import ops
 from tessera.ir.graph.types import ONE
 from tessera.numerics import dtypes
-from tessera.target.dims import Dim
 from tessera.torch.compiled.convert import Converter
 from tessera.torch.compiled.registry import row
-from tessera.torch.compiled.sizes import Unknown
+from tessera.torch.compiled.sizes import Unknown, dim_of
 
 _NUMBERS = ("f64", "f32", "bf16", "f16")
 
@@ -20,18 +20,6 @@ _NUMBERS = ("f64", "f32", "bf16", "f16")
 def _check(c: Converter, value: Any, also: Sequence[str] = ()) -> None:
     if c.w_dtype(value).name not in (*_NUMBERS, *also):
         raise Unknown("a dtype that the library's op has not")
-
-
-@row("cumsum.default")
-def _running(c: Converter, x: Any, axis: int, dtype: Any = None) -> Any:
-    wanted = c.result_dtype()
-    if not c.dims(x) or wanted.name not in (*_NUMBERS, "i64"):
-        raise Unknown("a running sum in another dtype")
-    return c.library(partial(_along, ops.cumsum, axis), [c.w.cast(x, wanted)])[0]
-
-
-def _along(function: Callable[..., Any], axis: int, x: Any) -> Any:
-    return function(x, axis)
 
 
 def _found(function: Callable[..., Any], axis: Any, keepdim: bool, x: Any) -> Any:
@@ -71,8 +59,8 @@ def _check_row(c: Converter, x: Any, axis: int) -> int:
 
 @row("topk.default")
 def _largest(c: Converter, x: Any, count: Any, axis: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    if not isinstance(count, int):
-        raise Unknown("a count that is known when the graph runs")
+    if not isinstance(count, int) or count == 0:
+        raise Unknown("a count that is 0, or known when the graph runs")
     return c.library(partial(_topk, count, _check_row(c, x, axis), largest), [x])
 
 
@@ -102,16 +90,21 @@ def _norm(c: Converter, x: Any, order: Any = 2, axes: Any = None, keepdim: bool 
     wide = c.w.cast(x, dtypes.f64 if c.result_dtype().name == "f64" else dtypes.f32)
     if order == 2:
         return c.w.apply("sqrt", c.w.reduce("sum", c.w.apply("mul", wide, wide), along, keepdim))
+    size = c.w.apply("abs", wide)
+    if order in (math.inf, -math.inf):
+        return c.w.reduce("max" if order > 0 else "min", size, along, keepdim)
+    if order == 0:
+        return c.w.reduce("sum", c.w.cast(c.truth(wide), c.w_dtype(wide)), along, keepdim)
     if order == 1:
-        return c.w.reduce("sum", c.w.apply("abs", wide), along, keepdim)
-    raise Unknown("a norm of another order")
+        return c.w.reduce("sum", size, along, keepdim)
+    total = c.w.reduce("sum", c.w.apply("pow", size, float(order)), along, keepdim)
+    return c.w.apply("pow", total, 1.0 / order)
 
 
 @row("repeat.default")
 def _repeated(c: Converter, x: Any, counts: Sequence[Any]) -> Any:
-    if not all(isinstance(count, int) and count > 0 for count in counts):
-        raise Unknown("a count that is known when the graph runs")
+    times = [dim_of(count) for count in counts]
     own = [ONE] * (len(counts) - len(c.dims(x))) + list(c.dims(x))
     thin = [dim for size in own for dim in (ONE, size)]
-    wide = [dim for size, count in zip(own, counts, strict=True) for dim in (Dim((), count), size)]
+    wide = [dim for size, count in zip(own, times, strict=True) for dim in (count, size)]
     return c.w.reshape(c.copied(c.w.broadcast_to(c.w.reshape(x, thin), wide)), c.result_dims())

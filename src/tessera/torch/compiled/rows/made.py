@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.numerics.dtypes import i64
+from tessera.numerics.dtypes import f32, f64, i64
 from tessera.torch.compiled.convert import Converter
 from tessera.torch.compiled.registry import row
-from tessera.torch.compiled.sizes import Unknown
 
 
 def _full(c: Converter, value: Any) -> Any:
-    if not isinstance(value, int | float):
-        raise Unknown("a number that is known when the graph runs")
-    return c.w.broadcast_to(c.w.full(value, c.result_dtype()), c.result_dims())
+    dtype = c.result_dtype()
+    number = c.ready(value, dtype)
+    return c.w.broadcast_to(c.w.as_array(number, dtype), c.result_dims())
 
 
 @row("full.default", "full_like.default", "new_full.default")
@@ -26,7 +25,13 @@ def _one(c: Converter, value: Any, **_where: Any) -> Any:
     return _full(c, value)
 
 
-@row("empty.memory_format", "empty_like.default", "new_empty.default", "new_empty_strided.default")
+@row(
+    "empty.memory_format",
+    "empty_permuted.default",
+    "empty_like.default",
+    "new_empty.default",
+    "new_empty_strided.default",
+)
 @row("zeros.default", "zeros_like.default", "new_zeros.default")
 def _zeros(c: Converter, *_like: Any, **_where: Any) -> Any:
     return _full(c, 0)
@@ -41,9 +46,11 @@ def _ones(c: Converter, *_like: Any, **_where: Any) -> Any:
 def _arange(c: Converter, *bounds: Any, **_where: Any) -> Any:
     start, step = (bounds[0] if len(bounds) > 1 else 0), (bounds[2] if len(bounds) > 2 else 1)
     dtype = c.result_dtype()
-    if not isinstance(start, int) or not isinstance(step, int):
-        raise Unknown("places that are no whole numbers")
-    found = c.w.iota(c.result_dims(), 0, dtype if dtype.is_int else i64)
+    inner = dtype if dtype.is_int else i64
+    if not all(isinstance(one, int) for one in (start, step)):
+        inner = f64 if dtype == f64 else f32
+    found = c.w.cast(c.w.iota(c.result_dims(), 0, dtype if dtype.is_int else i64), inner)
+    start, step = c.ready(start, inner), c.ready(step, inner)
     found = found if step == 1 else c.w.apply("mul", found, step)
     found = found if start == 0 else c.w.apply("add", found, start)
     return c.w.cast(found, dtype)

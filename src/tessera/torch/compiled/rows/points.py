@@ -9,7 +9,6 @@ from typing import Any
 from tessera.numerics import dtypes
 from tessera.torch.compiled.convert import Converter, F, Formula
 from tessera.torch.compiled.registry import row
-from tessera.torch.compiled.sizes import Unknown
 
 
 def _plain(fn: str) -> Formula:
@@ -51,6 +50,7 @@ FLOATS: dict[str, Formula] = {
     "sinh.default": _sinh,
     "cosh.default": _cosh,
     "div.Tensor": _plain("div"),
+    "true_divide.Tensor": _plain("div"),
     "div.Scalar": _plain("div"),
 }
 """Ops whose result is of floating point numbers, of integers too."""
@@ -91,17 +91,20 @@ _register()
 def _add(c: Converter, a: Any, b: Any, alpha: Any = 1) -> Any:
     fn = str(c.node.target).split(".")[1]
 
-    def formula(f: F, x: Any, y: Any) -> Any:
-        return f(fn, x, y if alpha == 1 else f("mul", y, alpha))
+    def formula(f: F, x: Any, y: Any, times: Any = 1) -> Any:
+        return f(fn, x, y if times == 1 else f("mul", y, times))
 
     if fn == "add" and c.is_bool(a, b):
         return c.elementwise(_plain("or"), (a, b), "DEFAULT")
-    return c.elementwise(formula, (a, b), "DEFAULT")
+    return c.elementwise(formula, (a, b, alpha), "DEFAULT")
 
 
 @row("rsub.Tensor", "rsub.Scalar")
 def _rsub(c: Converter, a: Any, b: Any, alpha: Any = 1) -> Any:
-    return c.elementwise(lambda f, x, y: f("sub", y, x if alpha == 1 else f("mul", x, alpha)), (a, b), "DEFAULT")
+    def formula(f: F, x: Any, y: Any, times: Any = 1) -> Any:
+        return f("sub", y, x if times == 1 else f("mul", x, times))
+
+    return c.elementwise(formula, (a, b, alpha), "DEFAULT")
 
 
 @row("div.Tensor_mode", "div.Scalar_mode")
@@ -110,22 +113,18 @@ def _divided(c: Converter, a: Any, b: Any, rounding_mode: Any = None) -> Any:
         return c.elementwise(_plain("div"), (a, b), "INT_TO_FLOAT")
     if rounding_mode == "floor":
         return c.elementwise(_plain("floordiv"), (a, b), "DEFAULT")
-    if not c.is_float(a, b):
-        raise Unknown("a quotient of integers rounded to zero")
-    return c.elementwise(lambda f, x, y: f("trunc", f("div", x, y)), (a, b), "DEFAULT")
+    is_float = c.is_float(a, b)
+    return c.elementwise(_towards_zero if is_float else _towards_zero_of_integers, (a, b), "DEFAULT")
 
 
-@row("fmod.Scalar")
-def _rest(c: Converter, x: Any, b: Any) -> Any:
-    if c.is_float(x, b) or not b:
-        raise Unknown("a rest of floating point numbers")
-    size = abs(int(b))
+def _towards_zero(f: F, x: Any, y: Any) -> Any:
+    return f("trunc", f("div", x, y))
 
-    def formula(f: F, x: Any) -> Any:
-        rest = f("mod", x, size)
-        return f("select", f("and", f("lt", x, 0), f("ne", rest, 0)), f("sub", rest, size), rest)
 
-    return c.elementwise(formula, (x,), "DEFAULT")
+def _towards_zero_of_integers(f: F, x: Any, y: Any) -> Any:
+    found = f("floordiv", x, y)
+    inexact = f("ne", f("mod", x, y), 0)
+    return f("select", f("and", inexact, f("lt", found, 0)), f("add", found, 1), found)
 
 
 @row("floor_divide.default")
@@ -142,16 +141,36 @@ def _rounded(c: Converter, x: Any) -> Any:
 @row("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
 def _power(c: Converter, a: Any, b: Any) -> Any:
     if not c.is_float(a) and not c.is_float(b):
-        if b in (1, 2, 3):
-            return c.elementwise(lambda f, x: _times(f, x, b), (a,), "DEFAULT")
-        raise Unknown("a power of integers")
+        if isinstance(b, int) and 0 <= b:
+            return c.elementwise(lambda f, x: _by_squares(f, x, b), (a,), "DEFAULT")
+        return c.elementwise(_power_of_integers, (a, b), "DEFAULT")
+    # The exponent counts for the dtype, whatever is computed: an integer to the power 0.5 is a float.
     if isinstance(b, int | float) and b in (1, 2, 3, 4):
-        return c.elementwise(lambda f, x: _times(f, x, int(b)), (a,), "DEFAULT")
-    if b == 0.5:
-        return c.elementwise(_plain("sqrt"), (a,), "DEFAULT")
-    if b == -1:
-        return c.elementwise(FLOATS["reciprocal.default"], (a,), "DEFAULT")
+        return c.elementwise(lambda f, x, _: _times(f, x, int(b)), (a, b), "DEFAULT")
+    if isinstance(b, int | float) and b == 0.5:
+        return c.elementwise(lambda f, x, _: f("sqrt", x), (a, b), "DEFAULT")
+    if isinstance(b, int | float) and b == -1:
+        return c.elementwise(lambda f, x, _: f("div", 1.0, x), (a, b), "DEFAULT")
     return c.elementwise(_plain("pow"), (a, b), "DEFAULT")
+
+
+def _by_squares(f: F, x: Any, count: int) -> Any:
+    total: Any = None
+    while count:
+        if count & 1:
+            total = x if total is None else f("mul", total, x)
+        x, count = f("mul", x, x), count >> 1
+    return f("add", f("mul", x, 0), 1) if total is None else total
+
+
+def _power_of_integers(f: F, x: Any, y: Any) -> Any:
+    total, base, left = f("add", f("mul", y, 0), 1), f("add", x, f("mul", y, 0)), y
+    for _ in range(6):
+        total = f("select", f("ne", f("and", left, 1), 0), f("mul", total, base), total)
+        base, left = f("mul", base, base), f("shr", left, 1)
+    odd = f("select", f("ne", f("and", y, 1), 0), x, 1)
+    inverse = f("select", f("eq", x, 1), 1, f("select", f("eq", x, -1), odd, 0))
+    return f("select", f("lt", y, 0), inverse, total)
 
 
 def _times(f: F, x: Any, count: int) -> Any:
@@ -277,3 +296,8 @@ def _converted(
     if not c.w_dtype(x).is_float or wanted.is_float:
         return c.copied(x) if wanted == c.w_dtype(x) else c.w.cast(x, wanted)
     return c.w.cast(x, wanted)
+
+
+@row("prims.convert_element_type.default")
+def _cast(c: Converter, x: Any, dtype: Any) -> Any:
+    return c.truth(x) if c.result_dtype().kind == "bool" else c.w.cast(x, c.result_dtype())

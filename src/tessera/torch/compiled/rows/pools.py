@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -14,10 +14,11 @@ from tessera.numerics.dtypes import computed_in, i32, i64
 from tessera.target.dims import Dim
 from tessera.torch.compiled.convert import Converter
 from tessera.torch.compiled.registry import row
+from tessera.torch.compiled.rows import uneven
 from tessera.torch.compiled.rows.views import padded
 from tessera.torch.compiled.sizes import Unknown
 
-MOST = 16
+MOST = 32
 """Elements of the largest window: each is read for itself."""
 
 
@@ -157,8 +158,19 @@ def _average(
     divisor: Any = None,
 ) -> Any:
     rank = 2 if "2d" in str(c.node.target) else 3
+    sizes = _each(kernel, rank)
+    if prod(sizes) > MOST and divisor is None and _are_blocks(c, x, sizes, stride, padding):
+        return _mean_of_blocks(c, x, sizes)
     w = _windows(c, x, kernel, stride, padding, 1, rank=rank)
     return _mean_of(c, x, w, with_padding, divisor)
+
+
+def _are_blocks(c: Converter, x: Any, kernel: tuple[int, ...], stride: Any, padding: Any) -> bool:
+    """Return whether windows are all of an image, side by side."""
+    rank, dims = len(kernel), c.dims(x)
+    alike = _each(stride or kernel, rank) == kernel and not any(_each(padding, rank)) and c.is_float(x)
+    exact = zip(dims[-rank:], c.result_dims()[-rank:], kernel, strict=True)
+    return alike and all(own.is_static and own == dim * size for own, dim, size in exact)
 
 
 def _mean_of(c: Converter, x: Any, w: Windows, with_padding: bool = True, divisor: Any = None) -> Any:
@@ -188,21 +200,40 @@ def _counts(c: Converter, w: Windows, with_padding: bool) -> Any:
 
 @row("_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default")
 def _adaptive(c: Converter, x: Any, _sizes: Any) -> Any:
-    kernel = _ratios(c.dims(x), c.result_dims(), 2 if "2d" in str(c.node.target) else 3)
-    w = _windows(c, x, kernel, (), 0, 1, rank=len(kernel))
-    return _mean_of(c, x, w)
+    rank = 2 if "2d" in str(c.node.target) else 3
+    if not _is_multiple(c.dims(x), c.result_dims(), rank):
+        return uneven.mean_of(c, x, c.result_dims(), rank)
+    kernel = _ratios(c.dims(x), c.result_dims(), rank)
+    if prod(kernel) > MOST:
+        return _mean_of_blocks(c, x, kernel)
+    return _mean_of(c, x, _windows(c, x, kernel, (), 0, 1, rank=rank))
+
+
+def _mean_of_blocks(c: Converter, x: Any, kernel: Sequence[int]) -> Any:
+    """Return the mean of each block, of any size: a reduction."""
+    dims, rank = c.dims(x), len(kernel)
+    shape = list(dims[:-rank])
+    for dim, size in zip(dims[-rank:], kernel, strict=True):
+        shape += [dim // size, Dim((), size)]
+    axes = list(range(len(dims) - rank + 1, len(shape), 2))
+    wide = c.w.cast(c.w.reshape(x, shape), computed_in(c.w_dtype(x)))
+    return c.w.apply("div", c.w.reduce("sum", wide, axes), float(prod(kernel)))
+
+
+def _is_multiple(long: Sequence[Dim], short: Sequence[Dim], rank: int) -> bool:
+    """Return whether sizes are whole numbers times others, along the last dimensions.
+
+    Raises:
+        Unknown: where that is not known.
+    """
+    sizes = list(zip(long[-rank:], short[-rank:], strict=True))
+    if not all(one.is_static and other.is_static for one, other in sizes):
+        raise Unknown("sizes that are known when the graph runs")
+    return all(one.scale % other.scale == 0 for one, other in sizes)
 
 
 def _ratios(long: Sequence[Dim], short: Sequence[Dim], rank: int) -> tuple[int, ...]:
-    """Return how many times sizes are others, along the last dimensions.
-
-    Raises:
-        Unknown: where that is no whole number that is known.
-    """
-    sizes = list(zip(long[-rank:], short[-rank:], strict=True))
-    if not all(one.is_static and other.is_static and one.scale % other.scale == 0 for one, other in sizes):
-        raise Unknown("sizes that are no multiples of others")
-    return tuple(one.scale // other.scale for one, other in sizes)
+    return tuple(one.scale // other.scale for one, other in zip(long[-rank:], short[-rank:], strict=True))
 
 
 @row("avg_pool2d_backward.default", "avg_pool3d_backward.default")
@@ -217,29 +248,68 @@ def _average_back(
     with_padding: bool,
     divisor: Any,
 ) -> Any:
-    w = _apart(c, g, x, kernel, stride, padding, 1)
-    return _spread(c, g, w.own, w.kernel, 1.0 / (prod(w.kernel) if divisor is None else divisor))
+    w = _back(c, g, x, kernel, stride, padding, 1)
+    if w.kernel == w.stride and w.is_inside:
+        return _spread(c, g, w.own, w.kernel, 1.0 / (prod(w.kernel) if divisor is None else divisor))
+    wide = c.w.cast(g, computed_in(c.w_dtype(g)))
+    if divisor is not None:
+        wide = c.w.apply("div", wide, float(divisor))
+    elif w.is_inside:
+        wide = c.w.apply("div", wide, float(prod(w.kernel)))
+    else:
+        wide = c.w.apply("div", wide, c.w.cast(_counts(c, w, with_padding), c.w_dtype(wide)))
+    total: Any = None
+    for places, inside in _covering(c, w):
+        part = c.w.apply("select", inside, c.w.take(wide, places, w.own), 0.0, dtype=c.w_dtype(wide))
+        total = part if total is None else c.w.apply("add", total, part)
+    return total
 
 
-def _apart(c: Converter, g: Any, x: Any, *given: Any) -> Windows:
-    """Return windows that share no element, of an op that goes backwards.
+def _back(c: Converter, g: Any, x: Any, *given: Any) -> Windows:
+    """Return the windows of an op that goes backwards.
 
     Raises:
-        Unknown: windows overlap, or are padded.
+        Unknown: an element is in too many of them, or in how many is known when the graph runs.
     """
     _check_order(c)
     rank = 3 if "3d" in str(c.node.target) else 2
     kernel, stride, padding, dilation = (_each(value, rank) for value in given)
     w = Windows(c.dims(x), c.dims(g), kernel, stride or kernel, padding, dilation)
-    if w.kernel != w.stride or set(w.dilation) != {1} or not w.is_inside:
-        raise Unknown("windows that share elements")
+    alike = w.kernel == w.stride and set(w.dilation) == {1} and w.is_inside
+    is_known = all(dim.is_static for dim in (*w.own[w.first :], *w.dims[w.first :]))
+    if not alike and (prod(_shares(w)) > MOST or not is_known):
+        raise Unknown("elements in many windows, or windows of any size")
     return w
+
+
+def _shares(w: Windows) -> tuple[int, ...]:
+    """Return in how many windows an element can be, along each dimension."""
+    parts = zip(w.kernel, w.stride, w.dilation, strict=True)
+    return tuple(-(-((size - 1) * apart + 1) // step) for size, step, apart in parts)
+
+
+def _covering(c: Converter, w: Windows) -> Iterator[tuple[list[Any], Any]]:
+    """Give the windows that can have an element, by their places, and whether it is in their reach."""
+    for back in product(*map(range, _shares(w))):
+        places: list[Any] = list(range(len(w.own)))
+        inside: Any = None
+        for axis, less in enumerate(back):
+            at = c.w.apply("add", c.w.iota(w.own, w.first + axis, i32), w.padding[axis])
+            place = c.w.apply("sub", c.w.apply("floordiv", at, w.stride[axis]), less)
+            apart = c.w.apply("sub", at, c.w.apply("mul", place, w.stride[axis]))
+            here = c.w.apply("lt", apart, (w.kernel[axis] - 1) * w.dilation[axis] + 1)
+            inside = here if inside is None else c.w.apply("and", inside, here)
+            places[w.first + axis] = place
+        yield places, inside
 
 
 @row("_adaptive_avg_pool2d_backward.default", "_adaptive_avg_pool3d_backward.default")
 def _adaptive_back(c: Converter, g: Any, x: Any) -> Any:
     _check_order(c)
-    kernel = _ratios(c.dims(x), c.dims(g), 2 if "2d" in str(c.node.target) else 3)
+    rank = 2 if "2d" in str(c.node.target) else 3
+    if not _is_multiple(c.dims(x), c.dims(g), rank):
+        return uneven.mean_back(c, g, c.dims(x), rank)
+    kernel = _ratios(c.dims(x), c.dims(g), rank)
     return _spread(c, g, c.dims(x), kernel, 1.0 / prod(kernel))
 
 
@@ -264,8 +334,21 @@ def _places(c: Converter, dims: Sequence[Dim], kernel: Sequence[int]) -> list[An
 def _largest_back(
     c: Converter, g: Any, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, numbers: Any
 ) -> Any:
-    w = _apart(c, g, x, kernel, stride, padding, dilation)
-    places = _places(c, w.own, w.kernel)
-    one = replace(w, dims=w.own, stride=(1,) * len(w.kernel))
-    here = c.w.apply("eq", c.w.take(numbers, places, w.own), _number(c, one, (0,) * len(w.kernel)))
-    return c.w.apply("select", here, c.w.take(g, places, w.own), 0.0, dtype=c.w_dtype(g))
+    w = _back(c, g, x, kernel, stride, padding, dilation)
+    own = _number(
+        c, replace(w, dims=w.own, stride=(1,) * len(w.kernel), padding=(0,) * len(w.kernel)), (0,) * len(w.kernel)
+    )
+    if w.kernel == w.stride and set(w.dilation) == {1} and w.is_inside:
+        return _taken_back(c, g, numbers, own, _places(c, w.own, w.kernel), w.own)
+    total: Any = None
+    for places, _ in _covering(c, w):
+        part = _taken_back(c, g, numbers, own, places, w.own)
+        part = c.w.cast(part, computed_in(c.w_dtype(g)))
+        total = part if total is None else c.w.apply("add", total, part)
+    return total
+
+
+def _taken_back(c: Converter, g: Any, numbers: Any, own: Any, places: list[Any], dims: Sequence[Dim]) -> Any:
+    """Return what goes back from windows at some places to the elements that they took; none comes from outside."""
+    here = c.w.apply("eq", c.w.take(numbers, places, dims), own)
+    return c.w.apply("select", here, c.w.take(g, places, dims), 0.0, dtype=c.w_dtype(g))

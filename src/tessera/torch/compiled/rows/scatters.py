@@ -9,6 +9,7 @@ from typing import Any
 
 from tessera.ir.graph.types import ONE, ZERO, array_type, ordered
 from tessera.numerics import dtypes
+from tessera.numerics.functions import identity_of
 from tessera.ops.lookup.scatter_steps import SCATTER
 from tessera.ops.lookup.steps import BACKWARD
 from tessera.target.dims import Dim
@@ -31,17 +32,17 @@ def _check(c: Converter, x: Any, index: Any) -> None:
         raise Unknown("a dtype that the library's op has not")
 
 
-def _rows_put(c: Converter, x: Any, index: Any, source: Any, adds: bool) -> Any:
+def _rows_put(c: Converter, x: Any, index: Any, source: Any, kind: str) -> Any:
     """Return rows `(V, N)` with those of a source `(L, N)` put at or added to the rows `(L,)` of an index."""
     count = c.dims(x)[0]
     if count.is_static and count.scale > _MOST_ROWS:
         raise Unknown("more rows than are numbered")
     given = [x, index, c.w.cast(source, c.w_dtype(x))]
-    return c.library(partial(_scattered, adds), given, [array_type(x)])[0]
+    return c.library(partial(_scattered, kind), given, [array_type(x)])[0]
 
 
-def _scattered(adds: bool, x: Any, index: Any, source: Any) -> Any:
-    return SCATTER.fresh(x, index, source, adds)
+def _scattered(kind: str, x: Any, index: Any, source: Any) -> Any:
+    return SCATTER.fresh(x, index, source, kind)
 
 
 @row("embedding_dense_backward.default")
@@ -81,7 +82,7 @@ def _index_put(c: Converter, x: Any, indices: Sequence[Any], values: Any, accumu
         c.w.reshape(c.w.transpose(x, first), [_product(sizes), _product(others)]),
         c.w.reshape(place, [_product(shared)]),
         c.w.reshape(c.w.transpose(source, turned), [_product(shared), _product(others)]),
-        accumulate,
+        "sum" if accumulate else "put",
     )
     back = c.w.reshape(found, [*sizes, *others])
     order = [first.index(axis) for axis in range(len(dims))]
@@ -106,8 +107,8 @@ def _linear(c: Converter, places: Sequence[Any], sizes: Sequence[Dim]) -> Any:
     return found
 
 
-def scattered(c: Converter, x: Any, axis: int, index: Any, source: Any, adds: bool) -> Any:
-    """Return an array with elements of a source put at places along a dimension, or added to what is there.
+def scattered(c: Converter, x: Any, axis: int, index: Any, source: Any, kind: str) -> Any:
+    """Return an array with elements of a source put at places along a dimension, or combined with what is there.
 
     Args:
         c: the converter.
@@ -115,23 +116,41 @@ def scattered(c: Converter, x: Any, axis: int, index: Any, source: Any, adds: bo
         axis: the dimension.
         index: the places; in the other dimensions its elements lie as those of the array do.
         source: a number, or an array of no smaller sizes than the index.
-        adds: whether elements are added.
+        kind: how they are combined: `put`, `sum`, `prod`, `max` or `min`.
     """
     _check(c, x, index)
     dims, thin = c.dims(x), c.dims(index)
     if isinstance(source, int | float):
-        source = c.w.broadcast_to(c.w.full(source, c.w_dtype(x)), thin)
+        source = c.w.broadcast_to(c.w.as_array(c.ready(source, c.w_dtype(x)), c.w_dtype(x)), thin)
     elif list(map(ordered, c.dims(source))) != list(map(ordered, thin)):
         source = c.w.slice(source, [ZERO] * len(thin), [1] * len(thin), thin)
     places = [index if at == axis else c.w.iota(thin, at, dtypes.i64) for at in range(len(dims))]
     tokens, whole = _product(thin), _product(dims)
     flat = c.w.reshape(_linear(c, places, dims), [tokens])
-    found = _rows_put(c, c.w.reshape(x, [whole, ONE]), flat, c.w.reshape(source, [tokens, ONE]), adds)
+    found = _rows_put(c, c.w.reshape(x, [whole, ONE]), flat, c.w.reshape(source, [tokens, ONE]), kind)
     return c.w.reshape(found, dims)
+
+
+_KINDS = {"sum": "sum", "mean": "sum", "prod": "prod", "amax": "max", "amin": "min"}
 
 
 @row("scatter_reduce.two")
 def _reduced(c: Converter, x: Any, axis: int, index: Any, source: Any, reduce: str, include_self: bool = True) -> Any:
-    if reduce != "sum" or not include_self or not c.dims(x):
-        raise Unknown("another way to combine elements")
-    return scattered(c, x, axis % len(c.dims(x)), index, source, True)
+    dims, dtype = c.dims(x), c.w_dtype(x)
+    if not dims or (reduce == "mean" and not dtype.is_float) or dtype.kind == "bool":
+        raise Unknown("a number, or a mean of integers")
+    axis, kind = axis % len(dims), _KINDS[reduce]
+    if include_self and reduce != "mean":
+        return scattered(c, x, axis, index, source, kind)
+    wide = dtypes.i64 if reduce != "mean" else dtypes.f64 if dtype.name == "f64" else dtypes.f32
+    zeros = c.w.broadcast_to(c.w.full(0, wide), dims)
+    count = scattered(c, zeros, axis, index, 1, "sum")
+    start = x
+    if not include_self:
+        neutral = c.w.full(identity_of(kind, dtype), dtype)
+        start = c.w.apply("select", c.w.apply("gt", count, 0), neutral, x, dtype=dtype)
+    found = scattered(c, start, axis, index, source, kind)
+    if reduce != "mean":
+        return found
+    more = c.w.apply("add", count, 1.0) if include_self else c.w.apply("maximum", count, 1.0)
+    return c.w.apply("div", c.w.cast(found, wide), more)

@@ -69,9 +69,17 @@ def _mean_of(c: Converter, x: Any, axes: list[int], keepdim: bool) -> Any:
 @row("amax.default", "amin.default")
 def _extreme(c: Converter, x: Any, dims: Any = (), keepdim: bool = False) -> Any:
     fn = "max" if "amax" in str(c.node.target) else "min"
-    if c.w_dtype(x).kind == "bool":
-        raise Unknown("an extreme of bool")
+    if c.is_bool(x):
+        fn = "any" if fn == "max" else "all"
     return c.w.reduce(fn, x, _axes(c, x, dims), keepdim)
+
+
+@row("max.default", "min.default")
+def _extreme_of_all(c: Converter, x: Any) -> Any:
+    fn = str(c.node.target).split(".")[1]
+    if c.is_bool(x):
+        fn = "any" if fn == "max" else "all"
+    return c.w.reduce(fn, x, _axes(c, x, None))
 
 
 @row("prod.default", "prod.dim_int")
@@ -193,3 +201,14 @@ def _added(c: Converter, bias: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 
     if beta == 0:
         return found
     return c.elementwise(lambda f, x, y: f("add", x, y if beta == 1 else f("mul", y, beta)), (found, bias), "DEFAULT")
+
+
+@row("_weight_norm_interface_backward.default")
+def _weight_norm_back(c: Converter, g: Any, weight: Any, scale: Any, norms: Any, axis: int) -> Any:
+    """Write the gradients of a weight's direction and of its length along a dimension: `scale · weight / norms`."""
+    dtype = computed_in(c.w_dtype(weight))
+    g, weight, scale, norms = (c.w.cast(value, dtype) for value in (g, weight, scale, norms))
+    axes = [at for at in range(len(c.dims(weight))) if at != axis]
+    along = c.w.apply("div", c.w.reduce("sum", c.w.apply("mul", g, weight), axes, True), norms)
+    across = c.w.apply("sub", g, c.w.apply("mul", weight, c.w.apply("div", along, norms)))
+    return [c.w.apply("mul", across, c.w.apply("div", scale, norms)), along]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.ir.graph.types import ONE, ZERO, ordered
+from tessera import ops
+from tessera.ir.graph.types import ONE, ZERO, array_type, ordered, product
 from tessera.numerics import dtypes
 from tessera.target.dims import Dim
 from tessera.torch.compiled.convert import Converter
@@ -79,8 +80,10 @@ def _scattered(c: Converter, x: Any, axis: int, index: Any, source: Any) -> Any:
     axis %= len(dims)
     thin = [ONE if at == axis else dim for at, dim in enumerate(dims)]
     if list(map(ordered, thin)) != list(map(ordered, c.dims(index))):
-        return scattered(c, x, axis, index, source, "add" in str(c.node.target))
-    if not isinstance(source, int | float):
+        return scattered(c, x, axis, index, source, "sum" if "add" in str(c.node.target) else "put")
+    if isinstance(source, int | float):
+        source = c.ready(source, c.w_dtype(x))
+    else:
         own = c.dims(source)
         source = c.w.slice(source, [ZERO] * len(own), [1] * len(own), thin)
     here = c.w.apply("eq", c.w.iota(dims, axis, dtypes.i64), c.w.cast(index, dtypes.i64))
@@ -88,3 +91,21 @@ def _scattered(c: Converter, x: Any, axis: int, index: Any, source: Any) -> Any:
         c.elementwise(lambda f, a, b: f("add", a, b), (x, source), "DEFAULT") if "add" in str(c.node.target) else source
     )
     return c.w.apply("select", here, added, x, dtype=c.w_dtype(x))
+
+
+@row("masked_scatter.default")
+def _filled(c: Converter, x: Any, mask: Any, source: Any) -> Any:
+    """Write elements of a source in order where a mask is true."""
+    if len(c.dims(mask)) > len(c.dims(x)) or not c.dims(x):
+        raise Unknown("a mask of more dimensions")
+    dims = c.dims(x)
+    here = c.w.broadcast_to(mask, dims)
+    flat = c.w.reshape(c.w.cast(here, dtypes.i64), [product(dims)])
+    (count,) = c.library(_counted, [c.copied(flat)], [array_type(flat)])
+    place = c.w.apply("sub", c.w.reshape(count, dims), 1)
+    values = c.w.reshape(source, [product(c.dims(source))])
+    return c.w.apply("select", here, c.w.take(values, [place], dims), x, dtype=c.w_dtype(x))
+
+
+def _counted(x: Any) -> Any:
+    return ops.cumsum(x, 0)

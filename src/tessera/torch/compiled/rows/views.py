@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from xdsl.ir import SSAValue
+
 from tessera.ir.graph.points import FullOp
-from tessera.ir.graph.types import ONE, ZERO
-from tessera.numerics.dtypes import i64
+from tessera.ir.graph.types import ONE, ZERO, product
+from tessera.numerics.dtypes import computed_in, i64
 from tessera.schedule.fuse.places import root_of
 from tessera.target.dims import Dim
-from tessera.torch.compiled.convert import Converter
+from tessera.torch.compiled.convert import Converter, order_of
 from tessera.torch.compiled.registry import row
 from tessera.torch.compiled.sizes import Unknown, dim_of
 
@@ -156,7 +158,8 @@ def padded(c: Converter, x: Any, starts: Sequence[Dim], whole: Sequence[Dim], va
     if list(whole) == list(c.dims(x)):
         return c.copied(x)
     placed = c.w.place(x, whole, starts, [1] * len(starts))
-    if value == 0:
+    value = c.ready(value, c.w_dtype(x))
+    if not isinstance(value, SSAValue) and value == 0:
         return placed
     inside = None
     for axis, (start, size) in enumerate(zip(starts, c.dims(x), strict=True)):
@@ -165,7 +168,7 @@ def padded(c: Converter, x: Any, starts: Sequence[Dim], whole: Sequence[Dim], va
             end = c.w.size(start + size, i64)
             here = c.w.apply("and", c.w.apply("ge", place, c.w.size(start, i64)), c.w.apply("lt", place, end))
             inside = here if inside is None else c.w.apply("and", inside, here)
-    number = c.w.full(value, c.w_dtype(x))
+    number = c.w.as_array(value, c.w_dtype(x))
     return placed if inside is None else c.w.apply("select", inside, placed, number, dtype=c.w_dtype(x))
 
 
@@ -176,3 +179,115 @@ def _turned(c: Converter, x: Any, axes: Sequence[int]) -> Any:
     last = {axis: c.w.size(dims[axis] - 1, i64) for axis in turned}
     places = {axis: c.w.apply("sub", last[axis], c.w.iota(dims, axis, i64)) for axis in turned}
     return c.w.take(x, [places.get(axis, axis) for axis in range(len(dims))], dims)
+
+
+@row("diagonal.default", "diagonal_copy.default")
+def _diagonal(c: Converter, x: Any, offset: int = 0, first: int = 0, second: int = 1) -> Any:
+    rank, dims = len(c.dims(x)), c.result_dims()
+    first, second = first % rank, second % rank
+    at = c.w.iota(dims, rank - 2, i64)
+    moved = {first: at if offset >= 0 else c.w.apply("add", at, -offset)}
+    moved[second] = at if offset <= 0 else c.w.apply("add", at, offset)
+    kept = iter(range(rank - 2))
+    return c.w.take(x, [moved[axis] if axis in moved else next(kept) for axis in range(rank)], dims)
+
+
+@row("diagonal_scatter.default")
+def _on_diagonal(c: Converter, x: Any, part: Any, offset: int = 0, first: int = 0, second: int = 1) -> Any:
+    dims = c.dims(x)
+    first, second = first % len(dims), second % len(dims)
+    row_, column = c.w.iota(dims, first, i64), c.w.iota(dims, second, i64)
+    here = c.w.apply("eq", c.w.apply("sub", column, row_), offset)
+    at = row_ if offset >= 0 else column
+    kept: list[Any] = [axis for axis in range(len(dims)) if axis not in (first, second)]
+    return c.w.apply("select", here, c.w.take(part, [*kept, at], dims), x, dtype=c.w_dtype(x))
+
+
+@row("select_scatter.default")
+def _on_part(c: Converter, x: Any, part: Any, axis: int, index: Any) -> Any:
+    dims = c.dims(x)
+    axis %= len(dims)
+    here = c.w.apply("eq", c.w.iota(dims, axis, i64), c.w.size(_start(index, dims[axis]), i64))
+    return c.w.apply("select", here, c.w.with_ones(part, [axis]), x, dtype=c.w_dtype(x))
+
+
+@row("unfold.default")
+def _windows(c: Converter, x: Any, axis: int, size: Any, step: int) -> Any:
+    dims, rank = c.result_dims(), len(c.dims(x))
+    if rank == 0:
+        raise Unknown("windows of a number")
+    axis %= rank
+    start = c.w.apply("mul", c.w.iota(dims, axis, i64), step)
+    at = c.w.apply("add", start, c.w.iota(dims, rank, i64))
+    return c.w.take(x, [at if other == axis else other for other in range(rank)], dims)
+
+
+MOST_SHARED = 32
+"""Windows that an element may be in: each is read for itself."""
+
+
+@row("unfold_backward.default")
+def _windows_back(c: Converter, g: Any, _sizes: Any, axis: int, size: Any, step: int) -> Any:
+    dims, rank = c.result_dims(), len(c.dims(g)) - 1
+    if not isinstance(size, int) or -(-size // step) > MOST_SHARED or not rank:
+        raise Unknown("elements in many windows")
+    axis %= rank
+    at = c.w.iota(dims, axis, i64)
+    wide = c.w.cast(g, computed_in(c.w_dtype(g)))
+    total: Any = None
+    for back in range(-(-size // step)):
+        window = c.w.apply("sub", c.w.apply("floordiv", at, step), back)
+        inner = c.w.apply("sub", at, c.w.apply("mul", window, step))
+        places: list[Any] = [window if other == axis else other for other in range(rank)]
+        part = c.w.take(wide, [*places, inner], dims)
+        total = part if total is None else c.w.apply("add", total, part)
+    return total
+
+
+@row(*(f"replication_pad{rank}d_backward.default" for rank in (1, 2, 3)))
+def _repeated_back(c: Converter, g: Any, x: Any, pads: Sequence[Any]) -> Any:
+    rank = len(c.dims(x))
+    if not all(isinstance(pad, int) and pad >= 0 for pad in pads):
+        raise Unknown("padding that is known when the graph runs, or less than none")
+    found = c.w.cast(g, computed_in(c.w_dtype(g)))
+    for number, (before, after) in enumerate(zip(pads[::2], pads[1::2], strict=True), 1):
+        if before or after:
+            found = _ends_added(c, found, rank - number, c.dims(x)[rank - number], before, after)
+    return found
+
+
+def _ends_added(c: Converter, g: Any, axis: int, size: Dim, before: int, after: int) -> Any:
+    """Return elements along a dimension without those before and behind, which are added to the first and last."""
+    if not size.is_static:
+        raise Unknown("a size that is known when the graph runs")
+
+    def part(start: int, count: int, is_sum: bool) -> Any:
+        dims = list(c.dims(g))
+        dims[axis] = Dim((), count)
+        starts = [Dim((), start) if other == axis else ZERO for other in range(len(dims))]
+        found = c.w.slice(g, starts, [1] * len(dims), dims)
+        return c.w.reduce("sum", found, [axis], True) if is_sum and count > 1 else found
+
+    if size.scale == 1:
+        return part(0, before + 1 + after, True)
+    ends = part(0, before + 1, True), part(before + size.scale - 1, after + 1, True)
+    middle = [part(before + 1, size.scale - 2, False)] if size.scale > 2 else []
+    return c.w.concat([ends[0], *middle, ends[1]], axis)
+
+
+@row("as_strided.default")
+def _by_strides(c: Converter, x: Any, _sizes: Any, strides: Sequence[Any], offset: Any = None) -> Any:
+    """Write elements by where they lie in memory, for what lies there without gaps, from its beginning on."""
+    fake = c.node.args[0].meta["val"]
+    order = order_of(fake)
+    if not fake.is_contiguous() and order is None:
+        raise Unknown("memory with gaps")
+    own, dims = c.dims(x), c.result_dims()
+    if not own or not dims or not isinstance(fake.storage_offset(), int) or fake.storage_offset() != 0:
+        raise Unknown("memory from another place on")
+    flat = c.w.reshape(x if order is None else c.w.transpose(x, order), [product(own)])
+    place = c.w.broadcast_to(c.w.size(dim_of(0 if offset is None else offset), i64), dims)
+    for axis, stride in enumerate(strides):
+        moved = c.w.apply("mul", c.w.iota(dims, axis, i64), c.w.size(dim_of(stride), i64))
+        place = c.w.apply("add", place, moved)
+    return c.w.take(flat, [place], dims)

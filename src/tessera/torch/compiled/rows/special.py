@@ -1,0 +1,190 @@
+"""Functions that the table of elementwise functions lacks, as formulas of those that it has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+from tessera.torch.compiled.convert import Converter, F
+from tessera.torch.compiled.registry import row
+
+HUGE = 1e9
+"""Beyond, `x * x + 1` is `x * x`."""
+
+
+@row("asinh.default")
+def _asinh(c: Converter, x: Any) -> Any:
+    def formula(f: F, x: Any) -> Any:
+        size = f("abs", x)
+        square = f("mul", size, size)
+        root = f("sqrt", f("add", square, 1.0))
+        near = f("log1p", f("add", size, f("div", square, f("add", root, 1.0))))
+        far = f("add", f("log", size), math.log(2))
+        return f("copysign", f("select", f("gt", size, HUGE), far, near), x)
+
+    return c.elementwise(formula, (x,), "INT_TO_FLOAT")
+
+
+@row("acosh.default")
+def _acosh(c: Converter, x: Any) -> Any:
+    def formula(f: F, x: Any) -> Any:
+        more = f("sub", x, 1.0)
+        root = f("sqrt", f("mul", more, f("add", more, 2.0)))
+        far = f("add", f("log", x), math.log(2))
+        return f("select", f("gt", x, HUGE), far, f("log1p", f("add", more, root)))
+
+    return c.elementwise(formula, (x,), "INT_TO_FLOAT")
+
+
+@row("atanh.default")
+def _atanh(c: Converter, x: Any) -> Any:
+    def formula(f: F, x: Any) -> Any:
+        size = f("abs", x)
+        half = f("mul", f("log1p", f("div", f("mul", size, 2.0), f("sub", 1.0, size))), 0.5)
+        return f("copysign", half, x)
+
+    return c.elementwise(formula, (x,), "INT_TO_FLOAT")
+
+
+_CENTRE = (
+    *(2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087),
+    *(-0.00125372503, -0.00417768164, 0.246640727, 1.50140941),
+)
+_TAIL = (
+    *(-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773),
+    *(-0.0076224613, 0.00943887047, 1.00167406, 2.83297682),
+)
+
+
+def _polynomial(f: F, x: Any, coefficients: Sequence[float]) -> Any:
+    return reduce(lambda total, one: f("add", f("mul", total, x), one), coefficients[1:], coefficients[0])
+
+
+@row("erfinv.default")
+def _erfinv(c: Converter, x: Any) -> Any:
+    """Write the inverse of erf.
+
+    Source: Giles, Approximating the erfinv function, 2011; f64 takes two of Newton's steps more.
+    """
+
+    def formula(f: F, x: Any) -> Any:
+        w = f("neg", f("log", f("mul", f("sub", 1.0, x), f("add", 1.0, x))))
+        centre = _polynomial(f, f("sub", w, 2.5), _CENTRE)
+        tail = _polynomial(f, f("sub", f("sqrt", w), 3.0), _TAIL)
+        found = f("mul", f("select", f("lt", w, 5.0), centre, tail), x)
+        if wide:
+            for _ in range(2):
+                slope = f("mul", f("exp", f("neg", f("mul", found, found))), 2 / math.sqrt(math.pi))
+                rest = f("sub", f("erfc", f("abs", found)), f("sub", 1.0, f("abs", x)))
+                found = f("add", found, f("mul", f("div", rest, slope), f("copysign", 1.0, x)))
+        return f("select", f("eq", f("abs", x), 1.0), f("mul", x, math.inf), found)
+
+    wide = c.result_dtype().name == "f64"
+    return c.elementwise(formula, (x,), "INT_TO_FLOAT")
+
+
+_SHIFT = 8
+_BERNOULLI = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
+"""The k-th Bernoulli number of even index, divided by it."""
+
+
+@row("digamma.default")
+def _digamma(c: Converter, x: Any) -> Any:
+    """Write the logarithmic derivative of the gamma function.
+
+    Source: Abramowitz, Stegun, Handbook of mathematical functions, 6.3.5, 6.3.7, 6.3.18.
+    """
+
+    def formula(f: F, x: Any) -> Any:
+        turned = f("le", x, 0.0)
+        y = f("select", turned, f("sub", 1.0, x), x)
+        less: Any = None
+        for step in range(_SHIFT):
+            part = f("div", 1.0, f("add", y, float(step)))
+            less = part if less is None else f("add", less, part)
+        z = f("add", y, float(_SHIFT))
+        inverse = f("div", 1.0, z)
+        square = f("mul", inverse, inverse)
+        series = f("mul", _polynomial(f, square, _BERNOULLI[::-1]), square)
+        found = f("sub", f("sub", f("sub", f("log", z), f("mul", inverse, 0.5)), series), less)
+        fraction = f("sub", x, f("floor", x))
+        pole = f("select", f("eq", x, 0.0), f("neg", f("div", 1.0, x)), math.nan)
+        mirrored = f("sub", found, f("div", math.pi, f("tan", f("mul", fraction, math.pi))))
+        return f("select", turned, f("select", f("eq", fraction, 0.0), pole, mirrored), found)
+
+    return c.elementwise(formula, (x,), "INT_TO_FLOAT")
+
+
+@row("hypot.default", "copysign.Tensor", "copysign.Scalar")
+def _of_two(c: Converter, a: Any, b: Any) -> Any:
+    fn = str(c.node.target).split(".")[1]
+    kind = "DEFAULT" if fn == "hypot" else "INT_TO_FLOAT"
+    return c.elementwise(lambda f, x, y: f(fn, x, y), (a, b), kind)
+
+
+@row("fmax.default", "fmin.default")
+def _number_of_two(c: Converter, a: Any, b: Any) -> Any:
+    fn = "maximum" if "fmax" in str(c.node.target) else "minimum"
+    is_float = c.is_float(a, b)
+
+    def formula(f: F, x: Any, y: Any) -> Any:
+        found = f(fn, x, y)
+        if not is_float:
+            return found
+        return f("select", f("isnan", x), y, f("select", f("isnan", y), x, found))
+
+    return c.elementwise(formula, (a, b), "DEFAULT")
+
+
+@row("fmod.Tensor", "fmod.Scalar")
+def _rest(c: Converter, a: Any, b: Any) -> Any:
+    return c.elementwise(_rest_of_floats if c.is_float(a, b) else _rest_of_integers, (a, b), "DEFAULT")
+
+
+def _rest_of_floats(f: F, x: Any, y: Any) -> Any:
+    return f("copysign", f("mod", f("abs", x), _size(f, y)), x)
+
+
+def _rest_of_integers(f: F, x: Any, y: Any) -> Any:
+    size = _size(f, y)
+    rest = f("mod", x, size)
+    return f("select", f("and", f("ne", rest, 0), f("lt", x, 0)), f("sub", rest, size), rest)
+
+
+def _size(f: F, y: Any) -> Any:
+    return abs(y) if isinstance(y, int | float) else f("abs", y)
+
+
+@row("signbit.default")
+def _is_negative(c: Converter, x: Any) -> Any:
+    def formula(f: F, x: Any) -> Any:
+        return f("lt", f("copysign", 1.0, x), 0.0) if c.is_float(x) else f("lt", x, 0)
+
+    return c.elementwise(formula, (x,), "ALWAYS_BOOL")
+
+
+_KINDS = ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
+
+
+@row(*(f"{name}.{kind}" for name in ("bitwise_left_shift", "bitwise_right_shift") for kind in _KINDS))
+@row(*(f"__{name}__.{kind}" for name in ("lshift", "rshift") for kind in ("Tensor", "Scalar")))
+def _shifted(c: Converter, a: Any, b: Any) -> Any:
+    fn = "shr" if "right" in str(c.node.target) or "rshift" in str(c.node.target) else "shl"
+    return c.elementwise(lambda f, x, y: f(fn, x, y), (a, b), "DEFAULT")
+
+
+@row("round.decimals")
+def _rounded(c: Converter, x: Any, decimals: int = 0) -> Any:
+    ten = float(10 ** abs(decimals))
+    there, back = ("mul", "div") if decimals > 0 else ("div", "mul")
+    return c.elementwise(lambda f, x: f(back, f("round", f(there, x, ten)), ten), (x,), "DEFAULT")
+
+
+@row("angle.default")
+def _angle(c: Converter, x: Any) -> Any:
+    def formula(f: F, x: Any) -> Any:
+        return f("select", f("isnan", x), x, f("select", f("lt", x, 0.0), math.pi, 0.0))
+
+    return c.elementwise(formula, (x,), "INT_TO_FLOAT")

@@ -1,0 +1,168 @@
+"""Pools whose windows differ in size: window i of S along L elements is from i·L/S, rounded down, to (i+1)·L/S, up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import prod
+from typing import Any
+
+from tessera.numerics.dtypes import computed_in, i32, i64
+from tessera.target.dims import Dim
+from tessera.torch.compiled.convert import Converter
+from tessera.torch.compiled.registry import row
+from tessera.torch.compiled.sizes import Unknown
+
+MOST = 64
+"""Elements of the largest window, and windows that share an element: each is read for itself."""
+
+
+def _sizes(dims: Sequence[Dim], rank: int) -> list[int]:
+    if not all(dim.is_static for dim in dims[-rank:]):
+        raise Unknown("windows that are known when the graph runs")
+    return [dim.scale for dim in dims[-rank:]]
+
+
+def _start(at: int, long: int, short: int) -> int:
+    return at * long // short
+
+
+def _end(at: int, long: int, short: int) -> int:
+    return -(-(at + 1) * long // short)
+
+
+def _bounds(c: Converter, dims: Sequence[Dim], axis: int, long: int, short: int) -> tuple[Any, Any]:
+    """Return where windows begin and end along a dimension."""
+    at = c.w.iota(dims, axis, i32)
+    start = c.w.apply("floordiv", c.w.apply("mul", at, long), short)
+    end = c.w.apply("floordiv", c.w.apply("add", c.w.apply("mul", at, long), long + short - 1), short)
+    return start, end
+
+
+def _elements(c: Converter, own: Sequence[Dim], dims: Sequence[Dim], rank: int) -> Iterator[tuple[list[Any], Any]]:
+    """Give places of the elements of windows, and whether they are in them, one after another."""
+    pairs = list(zip(_sizes(own, rank), _sizes(dims, rank), strict=True))
+    most = [max(_end(at, *pair) - _start(at, *pair) for at in range(pair[1])) for pair in pairs]
+    if prod(most) > MOST:
+        raise Unknown("large windows")
+    first = len(dims) - rank
+    bounds = [_bounds(c, dims, first + axis, *pair) for axis, pair in enumerate(pairs)]
+    for steps in product(*map(range, most)):
+        yield _chosen(c, first, _moved(c, bounds, steps))
+
+
+def _moved(c: Converter, ranges: Sequence[tuple[Any, Any]], steps: Sequence[int]) -> list[tuple[Any, Any]]:
+    """Return places that are some steps behind the beginnings of ranges, and the ranges' ends."""
+    return [(c.w.apply("add", at, step), end) for (at, end), step in zip(ranges, steps, strict=True)]
+
+
+def _chosen(c: Converter, first: int, pairs: Sequence[tuple[Any, Any]]) -> tuple[list[Any], Any]:
+    """Return places along all dimensions, and whether those along the last ones are before an end."""
+    inside: Any = None
+    for place, end in pairs:
+        here = c.w.apply("lt", place, end)
+        inside = here if inside is None else c.w.apply("and", inside, here)
+    return [*range(first), *(place for place, _ in pairs)], inside
+
+
+def _covering(c: Converter, own: Sequence[Dim], dims: Sequence[Dim], rank: int) -> Iterator[tuple[list[Any], Any]]:
+    """Give windows that have an element, and whether they have it, one after another."""
+    pairs = list(zip(_sizes(own, rank), _sizes(dims, rank), strict=True))
+    most = [
+        max(sum(_start(at, *pair) <= place < _end(at, *pair) for at in range(pair[1])) for place in range(pair[0]))
+        for pair in pairs
+    ]
+    if prod(most) > MOST:
+        raise Unknown("elements in many windows")
+    first = len(own) - rank
+    ranges: list[tuple[Any, Any]] = []
+    for axis, (long, short) in enumerate(pairs, first):
+        place = c.w.iota(own, axis, i32)
+        start = c.w.apply("floordiv", c.w.apply("mul", place, short), long)
+        end = c.w.apply("floordiv", c.w.apply("add", c.w.apply("mul", place, short), short + long - 1), long)
+        ranges.append((start, end))
+    for steps in product(*map(range, most)):
+        yield _chosen(c, first, _moved(c, ranges, steps))
+
+
+def _counts(c: Converter, own: Sequence[Dim], dims: Sequence[Dim], rank: int) -> Any:
+    total: Any = None
+    for axis, pair in enumerate(zip(_sizes(own, rank), _sizes(dims, rank), strict=True), len(dims) - rank):
+        start, end = _bounds(c, dims, axis, *pair)
+        count = c.w.apply("sub", end, start)
+        total = count if total is None else c.w.apply("mul", total, count)
+    return total
+
+
+def mean_of(c: Converter, x: Any, dims: Sequence[Dim], rank: int) -> Any:
+    """Return the mean of each window of images.
+
+    Args:
+        c: the converter.
+        x: images.
+        dims: the result's shape.
+        rank: along how many dimensions windows go.
+    """
+    wide = c.w.cast(x, computed_in(c.w_dtype(x)))
+    total: Any = None
+    for places, inside in _elements(c, c.dims(x), dims, rank):
+        part = c.w.apply("select", inside, c.w.take(wide, places, dims), 0.0, dtype=c.w_dtype(wide))
+        total = part if total is None else c.w.apply("add", total, part)
+    return c.w.apply("div", total, c.w.cast(_counts(c, c.dims(x), dims, rank), c.w_dtype(wide)))
+
+
+def mean_back(c: Converter, g: Any, own: Sequence[Dim], rank: int) -> Any:
+    """Return the gradient of `mean_of`.
+
+    Args:
+        c: the converter.
+        g: the result's gradient.
+        own: the images' shape.
+        rank: along how many dimensions windows go.
+    """
+    wide = c.w.cast(g, computed_in(c.w_dtype(g)))
+    shares = c.w.apply("div", wide, c.w.cast(_counts(c, own, c.dims(g), rank), c.w_dtype(wide)))
+    total: Any = None
+    for places, inside in _covering(c, own, c.dims(g), rank):
+        part = c.w.apply("select", inside, c.w.take(shares, places, own), 0.0, dtype=c.w_dtype(wide))
+        total = part if total is None else c.w.apply("add", total, part)
+    return total
+
+
+@row("adaptive_max_pool2d.default", "adaptive_max_pool3d.default")
+def _largest(c: Converter, x: Any, _sizes_: Any) -> Any:
+    rank, dims = 2 if "2d" in str(c.node.target) else 3, c.results_dims()[0]
+    best: Any = None
+    number: Any = None
+    for places, inside in _elements(c, c.dims(x), dims, rank):
+        value = c.w.apply("select", inside, c.w.take(x, places, dims), float("-inf"), dtype=c.w_dtype(x))
+        own = _number(c, c.dims(x), places[-rank:])
+        if best is None:
+            best, number = value, own
+            continue
+        better = c.w.apply("or", c.w.apply("gt", value, best), c.w.apply("isnan", value))
+        number = c.w.apply("select", c.w.apply("and", better, inside), own, number)
+        best = c.w.apply("maximum", best, value)
+    return [best, number]
+
+
+def _number(c: Converter, own: Sequence[Dim], places: Sequence[Any]) -> Any:
+    """Return which element of an image is at places."""
+    total: Any = None
+    for place, size in zip(places, own[-len(places) :], strict=True):
+        at = c.w.cast(place, i64)
+        total = at if total is None else c.w.apply("add", c.w.apply("mul", total, size.scale), at)
+    return total
+
+
+@row("adaptive_max_pool2d_backward.default", "adaptive_max_pool3d_backward.default")
+def _largest_back(c: Converter, g: Any, x: Any, numbers: Any) -> Any:
+    rank, own = 2 if "2d" in str(c.node.target) else 3, c.dims(x)
+    mine = _number(c, own, [c.w.iota(own, axis, i64) for axis in range(len(own) - rank, len(own))])
+    wide = c.w.cast(g, computed_in(c.w_dtype(g)))
+    total: Any = None
+    for places, inside in _covering(c, own, c.dims(g), rank):
+        here = c.w.apply("and", inside, c.w.apply("eq", c.w.take(numbers, places, own), mine))
+        part = c.w.apply("select", here, c.w.take(wide, places, own), 0.0, dtype=c.w_dtype(wide))
+        total = part if total is None else c.w.apply("add", total, part)
+    return total

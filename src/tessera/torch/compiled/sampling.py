@@ -1,0 +1,46 @@
+"""Images sampled between their pixels: PyTorch's gradient has no parts, here four pixels are read and weighted."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from itertools import product
+from typing import Any
+
+torch: Any = import_module("torch")
+_functional: Any = torch.nn.functional
+_sample = _functional.grid_sample
+
+
+def sampled(
+    image: Any, grid: Any, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = None
+) -> Any:
+    """Return what `torch.nn.functional.grid_sample` gives."""
+    if image.ndim != 4 or mode != "bilinear" or padding_mode not in ("zeros", "border"):
+        return _sample(image, grid, mode, padding_mode, align_corners)
+    wide = torch.float64 if image.dtype == torch.float64 else torch.float32
+    sizes = image.shape[3], image.shape[2]
+    at = [_pixel(grid[..., axis].to(wide), size, bool(align_corners)) for axis, size in enumerate(sizes)]
+    if padding_mode == "border":
+        at = [one.clamp(0, size - 1) for one, size in zip(at, sizes, strict=True)]
+    first = [one.detach().floor() for one in at]
+    number = torch.arange(image.shape[0], device=image.device)[:, None, None]
+    total: Any = None
+    for x_more, y_more in product(range(2), repeat=2):
+        places = first[0] + x_more, first[1] + y_more
+        # A pixel weighs as much as the place is near to it.
+        weight = (1 - (places[0] - at[0]).abs()) * (1 - (places[1] - at[1]).abs())
+        inside = _is_inside(places[0], sizes[0]) & _is_inside(places[1], sizes[1])
+        x, y = (place.clamp(0, size - 1).long() for place, size in zip(places, sizes, strict=True))
+        pixels = torch.where(inside[..., None], image[number, :, y, x].to(wide), 0.0)
+        part = pixels * weight[..., None]
+        total = part if total is None else total + part
+    return total.permute(0, 3, 1, 2).to(image.dtype)
+
+
+def _pixel(place: Any, size: Any, corners: bool) -> Any:
+    """Return a place from -1 to 1 in pixels."""
+    return (place + 1) / 2 * (size - 1) if corners else ((place + 1) * size - 1) / 2
+
+
+def _is_inside(place: Any, size: Any) -> Any:
+    return (place >= 0) & (place < size)

@@ -1,0 +1,183 @@
+"""Single ops in `torch.compile(backend="tessera")`, many in one graph: eager PyTorch says what they give, both ways."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+
+from tessera.torch.compiled import backend as compiled  # noqa: E402 - only where PyTorch is
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch._dynamo.reset()
+    compiled.reports.clear()
+    torch.manual_seed(0)
+
+
+def both_ways(function: Callable[..., Any], *calls: tuple[Any, ...], tolerance: float = 1e-9, **options: Any) -> None:
+    """Compare results and gradients of calls with eager PyTorch's; no graph may have an ATen op."""
+    got = torch.compile(function, backend=compiled.backend, **options)
+    for given in calls:
+        floats = [one.requires_grad_() for one in given if one.is_floating_point()]
+        results = []
+        for run in (function, got):
+            found = run(*given)
+            smooth = [one for one in found if one.requires_grad]
+            torch.manual_seed(1)
+            weights = [torch.rand(one.shape).to(one) for one in smooth]
+            grads = torch.autograd.grad(smooth, floats, weights, allow_unused=True) if smooth else ()
+            results.append((found, grads))
+        torch.testing.assert_close(*results[::-1], rtol=tolerance, atol=tolerance, equal_nan=True)
+    assert not any(report.left or report.reason for report in compiled.reports), compiled.reports
+
+
+def normal(*shape: int, dtype: Any = torch.float64) -> Any:
+    return torch.randn(shape, dtype=dtype)
+
+
+def test_numbers_that_follow_from_sizes():
+    def function(x, w):
+        size = x.shape[0]
+        normed = F.batch_norm(x, None, None, w, None, True) * size**0.5
+        made = torch.full((size,), size / 3), torch.arange(size) * (size / 2), torch.arange(0.5, 3, 0.25)
+        return normed + size / (size + 1), x.mean(0) * (size * 0.5), *made
+
+    both_ways(function, *((normal(size, 3, 4), normal(3)) for size in (5, 8)), dynamic=True)
+    assert len(compiled.reports) == 2
+
+
+EDGES = (0.0, -0.0, 1.0, -1.0, 1.5, 1e-12, 1e15, float("inf"), float("-inf"), float("nan"))
+
+
+def hyperbolic(x, y):
+    edges = torch.tensor(EDGES, dtype=x.dtype)
+    found = torch.asinh(x), torch.acosh(x.abs() + 1), torch.atanh(y), torch.asinh(edges), torch.acosh(edges)
+    return *found, torch.atanh(edges)
+
+
+def special(x, y):
+    edges = torch.tensor(EDGES, dtype=x.dtype)
+    return torch.erfinv(y), torch.lgamma(x.abs() + 0.1), torch.erfinv(edges), edges.digamma()
+
+
+def of_two(x, y):
+    found = torch.hypot(x, y), torch.copysign(x, y), torch.fmod(x, y), torch.fmax(x, y), torch.fmin(x, y)
+    rest = torch.signbit(x), torch.angle(y), torch.round(x, decimals=2), torch.ldexp(x, torch.arange(-2, 5))
+    return *found, *rest
+
+
+def signs(a, b, n):
+    return torch.fmod(a, b), torch.fmod(a, -3), a % b, a // b, torch.div(a, b, rounding_mode="trunc"), a << 2, a >> 1
+
+
+def powers(a, b, n):
+    return a**3, a**6, a**0, a**2.0, n**0.5, n**-1.0, 2**n, a**n, n ** a.sign()
+
+
+def running(a, b, n):
+    return a.cumsum(0), (a > 0).cumsum(0), (a > 0).amax(), a.max(), b.cumprod(0)
+
+
+def norms(x, y):
+    found = x.norm(3, 1), x.norm(float("inf"), 0), x.norm(0), torch.linalg.vector_norm(x, 0.5, (0, 1), True)
+    return *found, torch.addmv(x[:, 0], x, y[0])
+
+
+def distances(x, y):
+    return torch.cdist(x, y), torch.cdist(x, y, p=1.0), torch.dist(x, x + 1)
+
+
+def diagonals(x):
+    lines = x.diagonal(), x.diagonal(1) * 2, x.diagonal(-2), x.trace(), torch.diag_embed(x[0], -1)
+    return *lines, torch.diagonal_scatter(x, x[0, :4] * 2, 2), torch.select_scatter(x, x[0] * 2, 0, -2)
+
+
+def windows(x):
+    return x.unfold(1, 3, 2) * torch.arange(3), x.unfold(0, 2, 3), F.pad(x[None], (2, 1), mode="replicate")
+
+
+def by_dtype(x, i):
+    padded = F.pad(x > 0, (1, 2), value=0.5), F.pad(i, (1, 2), value=2.7), F.pad(x, (1, 1), value=3)
+    return *padded, torch.scatter(x, 1, i[:, :1], 2), (x > 0).amax(1), (x > 0).amin(1)
+
+
+def order(x):
+    x = x.detach()
+    bounds = torch.tensor([-1.0, 0.0, 0.5], dtype=x.dtype)
+    found = torch.bucketize(x, bounds), torch.bucketize(x.round(), bounds, right=True)
+    searched = torch.searchsorted(bounds, x), torch.searchsorted(x.nan_to_num().cummax(1)[0], x)
+    return *found, *searched, *x.kthvalue(3, 1), x.cummin(0)[0], x.masked_scatter(x > 0, x.flip(0).contiguous())
+
+
+def strided(x):
+    x = x.detach()
+    return torch.as_strided(x * 2, (3, 2), (6, 1), 1), torch.as_strided((x * 2).t(), (3, 2), (6, 1), 1)
+
+
+def sampled(x, grid):
+    image = x.reshape(2, 3, 3, 4)
+    return (F.grid_sample(image, grid.tanh() * 1.5, padding_mode="border", align_corners=True),)
+
+
+def weight_norm(x):
+    return torch._weight_norm(x, x[:, :1].abs() + 1, 0), torch._weight_norm(x, x[:1] + 3, 1)
+
+
+def combined(reduce: str) -> Callable[..., Any]:
+    return lambda x, y, i: tuple(x.scatter_reduce(0, i, y, reduce, include_self=own) for own in (True, False))
+
+
+def reals(*shapes: tuple[int, ...], dtype: Any = torch.float64) -> Callable[[], tuple[Any, ...]]:
+    return lambda: tuple(normal(*shape, dtype=dtype) for shape in shapes)
+
+
+def pairs(dtype: Any) -> Callable[[], tuple[Any, ...]]:
+    return lambda: (normal(9, 7, dtype=dtype) * 5, torch.rand((9, 7), dtype=dtype) * 1.9 - 0.95)
+
+
+def integers(dtype: Any) -> Callable[[], tuple[Any, ...]]:
+    def make() -> tuple[Any, ...]:
+        sign = torch.randint(0, 2, (60,), dtype=dtype) * 2 - 1
+        some = torch.randint(-20, 20, (60,), dtype=dtype), torch.randint(1, 7, (60,), dtype=dtype) * sign
+        return *some, torch.arange(1, 61, dtype=dtype) % 9 + 1
+
+    return make
+
+
+def with_nan() -> tuple[Any, ...]:
+    x = normal(6, 9)
+    x[2, 3] = float("nan")
+    return (x,)
+
+
+ROWS = {
+    **{
+        f"{f.__name__}, {d}": (f, pairs(d))
+        for f in (hyperbolic, special, of_two)
+        for d in (torch.float64, torch.float32)
+    },
+    **{f"{f.__name__}, {d}": (f, integers(d)) for f in (signs, powers, running) for d in (torch.int64, torch.int32)},
+    "norms": (norms, reals((6, 5), (4, 5))),
+    "distances": (distances, reals((6, 5), (4, 5))),
+    "diagonals": (diagonals, reals((6, 6))),
+    "windows": (windows, reals((6, 6))),
+    "by dtype": (by_dtype, lambda: (normal(3, 4), torch.randint(0, 4, (3, 4)))),
+    "order": (order, with_nan),
+    "strided": (strided, reals((4, 6))),
+    "sampled": (sampled, reals((6, 12), (2, 4, 3, 2))),
+    "weight norm": (weight_norm, reals((4, 6))),
+    **{
+        f"scatter {kind}": (combined(kind), lambda: (normal(5, 6), normal(9, 6), torch.randint(0, 4, (9, 6))))
+        for kind in ("sum", "prod", "amax", "amin", "mean")
+    },
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_give_what_eager_pytorch_gives(name):
+    function, make = ROWS[name]
+    both_ways(function, make(), tolerance=2e-4 if "float32" in name else 1e-8)
