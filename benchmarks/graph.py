@@ -20,11 +20,11 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from foundation import in_turns, torch_or_none
-from gemm_timing import Timer
+from foundation import torch_or_none
 from graph_ops import chains, single
 from rich.console import Console
 from rich.table import Table
+from step_seconds import seconds_of
 
 CONTESTANTS = ("eager", "inductor", "tessera")
 FLOOR = {"float32": 1e-5, "bfloat16": 2e-2}
@@ -137,13 +137,6 @@ class Work:
         """Return the seconds that a call of each contestant takes."""
         calls = {name: partial(self.call, run, self.given) for name, run in runs.items()}
         return seconds_of(self.torch, self.device, calls, turns)
-
-
-def seconds_of(torch: Any, device: str, calls: dict[str, Callable[[], Any]], turns: int) -> dict[str, float]:
-    """Return the seconds of each call: of single ones in turns, on a GPU after a flush of L2 and without the host."""
-    if device == "cuda":
-        return Timer(torch, 0.05).flushed_in_turns(calls, turns)
-    return in_turns(calls, turns)
 
 
 def _measure(torch: Any, name: str, work: Work, turns: int, dtype: str) -> tuple[Any, ...] | str:

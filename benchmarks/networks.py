@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from foundation import torch_or_none
-from graph import seconds_of
 from network import Network, Scale
 from rich.console import Console
 from rich.table import Table
+from step_seconds import seconds_of
 
 EPSILON = {"float32": 2.0**-24, "bfloat16": 2.0**-9}
 """An error of less than this counts as this: it is that of rounding an exact result."""

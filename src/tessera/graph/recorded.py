@@ -14,7 +14,7 @@ import numpy as np
 
 from tessera.data import dataclass
 from tessera.ops import arrays
-from tessera.runtime.recording import Launched, Place, Range, Recorder, recording
+from tessera.runtime.recording import Launched, Made, Place, Range, Recorder, recording
 from tessera.runtime.views import ArrayView
 
 Values = list[Any]
@@ -28,7 +28,7 @@ class Launches:
     """A step that is launches.
 
     Args:
-        launches: the launches; an address belongs to the number of a value, or to `("made", n)`.
+        launches: the launches; an address belongs to the number of a value, or to what is `Made`.
         made: bytes of each piece of memory that the step takes for itself.
         results: what makes each value that the step makes, its bytes, by its number.
     """
@@ -115,7 +115,7 @@ def record(
         for one in recorder.launches
     )
     makers = {number: _maker(first, values[number]) for number in fresh}
-    made = [0 if ("made", at) in named else size for at, size in enumerate(recorder.made)]
+    made = [0 if Made(at) in named else size for at, size in enumerate(recorder.made)]
     return Launches(renamed, tuple(made), makers)
 
 
@@ -140,7 +140,7 @@ def _named(fresh: Sequence[int], recorder: Recorder, values: Values) -> dict[Any
         if not prod(view.shape):
             continue
         owner, after = recorder.place_of(arrays.start(values[number], "a result"))
-        if after or not isinstance(owner, tuple) or owner in named or not _lies(view):
+        if after or not isinstance(owner, Made) or owner in named or not _lies(view):
             recorder.refuse("a result shares memory")
         named[owner] = number
     return named
@@ -187,7 +187,7 @@ def _mode() -> Any:
 
     class Watched(base):
         def __init__(self, recorder: Recorder) -> None:
-            super().__init__()
+            super().__init__()  # pyright: ignore[reportUnknownMemberType]
             self._recorder = recorder
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

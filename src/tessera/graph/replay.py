@@ -17,7 +17,7 @@ from tessera.numerics.dtypes import u8
 from tessera.ops import arrays
 from tessera.runtime.device import Device
 from tessera.runtime.platforms import Again, Table
-from tessera.runtime.recording import Place
+from tessera.runtime.recording import Made, Place
 
 ALIGNED = 256
 """Where parts of the memory start: at multiples of so many bytes."""
@@ -150,7 +150,7 @@ class Replay:
         if isinstance(owner, int):
             root, before = self._root(owner)
             return root, before + after
-        return ((at, owner[1]) if isinstance(owner, tuple) else owner), after
+        return ((at, owner.number) if isinstance(owner, Made) else owner), after
 
 
 _NOTHING, _MEMORY, _FIRST = 0, 1, 2

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tessera.errors import DeviceError, TargetError
 from tessera.platforms.platform import Platform
-from tessera.runtime import recording
 from tessera.target.nvidia import NVIDIA_TARGETS, nvidia_target
 from tessera.target.records import TargetRecord
 
@@ -298,6 +297,8 @@ class NvidiaPlatform(Platform):
         Raises:
             DeviceError: `out-of-memory`.
         """
+        from tessera.runtime import recording
+
         pointer = _cuda().allocate(_cuda().cuda_device(device.index), size, stream)
         recorder = recording.current()
         if recorder is not None:

@@ -22,6 +22,17 @@ NOWHERE: Place = (None, 0)
 """The address of arrays without memory."""
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Memory that work takes for itself.
+
+    Args:
+        number: which piece of it.
+    """
+
+    number: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Range:
     """Memory that work may use.
@@ -67,7 +78,7 @@ class Recorder:
         self._exact = exact
         self._kept: list[object] = []
         self.made: list[int] = []
-        """Bytes of each piece of memory that the work took; the place of piece `n` is `("made", n)`."""
+        """Bytes of each piece of memory that the work took; piece `n` is `Made(n)`."""
         self.launches: list[Launched] = []
         self.refused = ""
         """Why the work cannot be launched again, empty if it can."""
@@ -75,7 +86,7 @@ class Recorder:
     def take(self, start: int, size: int, owner: object = None) -> None:
         """Note memory that the work takes for itself."""
         if size:
-            self._known.append(Range((("made", len(self.made)), 0), start, start, start + size))
+            self._known.append(Range((Made(len(self.made)), 0), start, start, start + size))
         self.made.append(size)
         self._kept.append(owner)
 
@@ -91,7 +102,7 @@ class Recorder:
         if not pointer:
             return NOWHERE
         found = [one for one in reversed(self._known) if one.first <= pointer < one.end]
-        made = [one for one in found if _is_made(one)]
+        made = [one for one in found if isinstance(one.place[0], Made)]
         places = {(one.place[0], one.place[1] + pointer - one.start) for one in made[:1] or found}
         if len(places) == 1:
             return places.pop()
@@ -101,11 +112,6 @@ class Recorder:
     def refuse(self, reason: str) -> None:
         """Note that the work does more than launches."""
         self.refused = self.refused or reason
-
-
-def _is_made(one: Range) -> bool:
-    owner = one.place[0]
-    return isinstance(owner, tuple) and owner[0] == "made"
 
 
 _current: ContextVar[Recorder | None] = ContextVar("tessera_recorder", default=None)
