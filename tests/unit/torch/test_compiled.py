@@ -230,3 +230,27 @@ def test_every_row_is_of_an_op_that_there_is():
     for name in registry.names():
         *space, packet, overload = name.split(".")
         assert hasattr(getattr(getattr(torch.ops, *space or ["aten"]), packet), overload), name
+
+
+class Cells(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gated, self.remembers = torch.nn.GRUCell(8, 16), torch.nn.LSTMCell(16, 8)
+        self.bare = torch.nn.GRUCell(8, 8, bias=False)
+
+    def forward(self, x):
+        h, held = x.new_zeros(x.shape[0], 16), (x.new_zeros(x.shape[0], 8),) * 2
+        for _ in range(2):
+            h = self.gated(x, h)
+            held = self.remembers(h, held)
+            x = self.bare(x, held[0])
+        return x + held[1] + torch.eye(8)[2] * torch.tensor(3.0).sqrt()
+
+
+def test_cells_of_recurrent_networks():
+    model, x = Cells().double(), torch.randn(5, 8, dtype=torch.float64, requires_grad=True)
+    by = [x, *model.parameters()]
+    results = [run(x) for run in (torch.compile(model, backend=compiled.backend), model)]
+    torch.testing.assert_close(*results)
+    torch.testing.assert_close(*(torch.autograd.grad(one.sin().sum(), by) for one in results))
+    assert not any(report.left or report.reason for report in compiled.reports)

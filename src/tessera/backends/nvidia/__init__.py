@@ -28,14 +28,19 @@ from tessera.backends.nvidia.ptxas import assemble as assemble_whole
 from tessera.backends.simt.placement import place_shared
 from tessera.errors import CompilerFault, ResourceError
 from tessera.ir.locations import location_of
+from tessera.ir.target.product import ProductOp
 from tessera.ir.target.roles import RolesOp
 from tessera.ir.target.structure import FuncOp, GridWaitOp, ProgramCountOp
+from tessera.ir.target.tensor_core import TensorCoreOp
 from tessera.ir.target.types import element_of
+from tessera.ir.target.warpgroup import TensorCoreStartOp
 from tessera.ir.walking import ops_in
 from tessera.numerics.dtypes import BY_NAME
 from tessera.runtime import toolkit
 from tessera.target.artifact import Parameter
 from tessera.target.records import TargetRecord
+
+_PRODUCTS = (ProductOp, TensorCoreOp, TensorCoreStartOp)
 
 
 def compile_nvidia(module: ModuleOp, target: TargetRecord, *, assemble: bool = True) -> CompiledCode:
@@ -188,6 +193,7 @@ def _emit_function(module: ModuleText, func: FuncOp, target: TargetRecord, copie
     emitter = NvidiaEmitter(module, fn, func.profile.data, func.num_warps.data, target)
     emitter.consumer_warps = _consumer_warps(func)
     emitter.copies_sums = copies_sums
+    emitter.has_products = any(isinstance(op, _PRODUCTS) for op in ops_in(func))
     emitter.both_halves = {"bf16", "f16"} <= {
         str(element_of(value.type)) for op in ops_in(func) for value in op.results
     }

@@ -27,7 +27,9 @@ from tessera.target.records import TargetRecord
 
 NVIDIA = Handlers()
 SHARED_SYMBOL = "tessera_shared"
-LOG2_E = 1.4426950408889634
+LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
+LOG2_E_LOW = 1.925963033500e-08
+"""What log2(e) is more than its nearest f32."""
 
 _CONSTRAINT = {"i8": "h", "i16": "h", "i32": "r", "i64": "l", "float": "f", "double": "d"}
 _PTX_BITS = {"i8": "b8", "i16": "b16", "i32": "b32", "i64": "b64"}
@@ -73,6 +75,7 @@ class NvidiaEmitter(SimtEmitter):
 
     `consumer_warps` are the warps before the producer's, where roles are split; `groups` how many groups they form, and
     `in_role` whether what is emitted is theirs. `both_halves` says whether the function has values of bf16 and of f16.
+    `has_products` says whether matrix units work in the function: exponentials are what their loops wait for.
     `words_in` are the packed registers of operands that come from outside a block, by that block.
     """
 
@@ -88,6 +91,7 @@ class NvidiaEmitter(SimtEmitter):
         self.groups = 1
         self.both_halves = False
         self.copies_sums = False
+        self.has_products = False
         self.words_in: dict[tuple[SSAValue, Block | None], list[str]] = {}
 
     # Identity
@@ -392,7 +396,19 @@ def _exp2(emitter: NvidiaEmitter, value: str) -> str:
 
 
 def _exp(emitter: NvidiaEmitter, value: str) -> str:
-    return _exp2(emitter, emitter.ops.binary("fmul", F32, value, emitter.ops.real(F32, LOG2_E)))
+    """Return exp: where nothing waits for it, what the product with log2(e) loses is made good."""
+    ops = emitter.ops
+    scaled = ops.binary("fmul", F32, value, ops.real(F32, LOG2_E))
+    rough = _exp2(emitter, scaled)
+    if emitter.has_products:
+        return rough
+    negated = emitter.fn.assign(f"fneg float {scaled}")
+    lost = ops.intrinsic("fma", F32, value, ops.real(F32, LOG2_E), negated)
+    lost = ops.intrinsic("fma", F32, value, ops.real(F32, LOG2_E_LOW), lost)
+    exact = ops.intrinsic("fma", F32, rough, ops.binary("fmul", F32, lost, ops.real(F32, LN_2)), rough)
+    # Infinities stay, and what rounds to them: their difference is NaN.
+    within = emitter.fn.assign(f"fcmp olt float {ops.intrinsic('fabs', F32, scaled)}, {ops.real(F32, 127.0)}")
+    return emitter.fn.assign(f"select i1 {within}, float {exact}, float {rough}")
 
 
 def _rsqrt(emitter: NvidiaEmitter, value: str) -> str:

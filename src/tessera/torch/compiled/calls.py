@@ -10,6 +10,7 @@ from typing import Any
 
 from tessera.torch.compiled.attention import attended
 from tessera.torch.compiled.bags import bagged
+from tessera.torch.compiled.cells import gated, remembered
 from tessera.torch.compiled.larger import enlarged
 from tessera.torch.compiled.sampling import sampled
 
@@ -21,6 +22,8 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
     _functional.embedding_bag: bagged,
     _functional.interpolate: enlarged,
     _functional.grid_sample: sampled,
+    torch.gru_cell: gated,
+    torch.lstm_cell: remembered,
 }
 
 _Mode: Any = import_module("torch.overrides").TorchFunctionMode

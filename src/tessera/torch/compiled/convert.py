@@ -22,6 +22,7 @@ from tessera.numerics.dtypes import DType
 from tessera.ops.arrays import by_torch_name, torch_dtypes
 from tessera.target.dims import Dim
 from tessera.torch.compiled.computed import number_of, written
+from tessera.torch.compiled.folding import device_of
 from tessera.torch.compiled.registry import row_of
 from tessera.torch.compiled.sizes import Unknown, dims_of
 
@@ -107,13 +108,13 @@ class Converter:
         self._rows = 0
         places = [node for node in traced.graph.nodes if node.op == "placeholder"]
         held = [node for node in traced.graph.nodes if node.op == "get_attr"]
-        self._constants = tuple(getattr(traced, node.target) for node in held)
+        self.device = device_of(traced)
+        self._constants = tuple(self._beside(getattr(traced, node.target)) for node in held)
         tensors = [(node, node.meta["val"]) for node in places if isinstance(node.meta.get("val"), torch.Tensor)]
         self._arguments = tuple(places.index(node) for node, _ in tensors)
         tensors += list(zip(held, self._constants, strict=True))
         if not tensors or not all(isinstance(fake, torch.Tensor) for _, fake in tensors):
             raise Unknown("a graph without tensors")
-        self.device = tensors[0][1].device
         if any(fake.device != self.device for _, fake in tensors):
             raise Unknown("tensors on several devices")
         self._contiguous = tuple(bool(fake.is_contiguous()) for _, fake in tensors)
@@ -128,6 +129,11 @@ class Converter:
         for node in places:
             if node not in self._values:
                 self._values[node] = node.meta.get("val")
+
+    def _beside(self, constant: Any) -> Any:
+        """Return a constant where the graph's tensors are, if it is a single number."""
+        single = isinstance(constant, torch.Tensor) and not constant.ndim
+        return constant.to(self.device) if single else constant
 
     def run(self) -> Converted:
         """Convert all of the graph."""

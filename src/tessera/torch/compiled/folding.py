@@ -1,5 +1,6 @@
-"""Computes once what follows from numbers alone, where rounding decides what it is (tables of sines), or no row has it.
+"""Computes once what follows from numbers alone.
 
+That is where rounding decides what it is (tables of sines), no row has it, or it is on another device than the rest.
 Places are often cut off to whole numbers after a logarithm, or multiplied by thousands before a cosine: a last bit that
 is not PyTorch's would be another model.
 """
@@ -35,12 +36,16 @@ def fold(traced: Any) -> None:
         traced: the graph; it is changed.
     """
     known: dict[Any, bool] = {}
-    for node in traced.graph.nodes:
-        if node.op == "call_function" and _is_known(node, known):
-            rounds = str(node.target).rpartition(".")[0] in _ROUNDED or row_of(node.target) is None
-            known[node] = rounds or any(known[one] for one in node.all_input_nodes)
     values: dict[Any, Any] = {}
-    for node in [one for one, rounds in known.items() if rounds]:
+    device = device_of(traced)
+    for node in traced.graph.nodes:
+        if node.op == "get_attr" and isinstance(held := getattr(traced, node.target), torch.Tensor) and not held.ndim:
+            known[node], values[node] = held.device != device, held
+        elif node.op == "call_function" and _is_known(node, known):
+            rounds = str(node.target).rpartition(".")[0] in _ROUNDED or row_of(node.target) is None
+            apart = node.meta["val"].device != device
+            known[node] = rounds or apart or any(known[one] for one in node.all_input_nodes)
+    for node in [one for one, rounds in known.items() if rounds and one.op == "call_function"]:
         if all(user in known for user in node.users):
             continue
         value = _value(node, values)
@@ -48,6 +53,13 @@ def fold(traced: Any) -> None:
     if any(known.values()):
         traced.graph.eliminate_dead_code()
         traced.recompile()
+
+
+def device_of(traced: Any) -> Any:
+    """Return where a graph's tensors are: single numbers of the CPU may be beside those of a GPU."""
+    fakes = [node.meta.get("val") for node in traced.graph.nodes if node.op == "placeholder"]
+    devices = [fake.device for fake in fakes if isinstance(fake, torch.Tensor)]
+    return next((one for one in devices if one.type != "cpu"), torch.device("cpu"))
 
 
 def _is_known(node: Any, known: dict[Any, bool]) -> bool:
