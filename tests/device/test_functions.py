@@ -1,4 +1,4 @@
-"""Functions that GPUs compute by approximations of their own: errors over all f32 numbers, within the table's bounds."""
+"""Functions that GPUs compute by approximations of their own, over all f32 numbers: errors are within the table's."""
 
 from __future__ import annotations
 
@@ -48,6 +48,6 @@ def test_every_f32(torch: Any, name: str) -> None:
         normal = (rounded.abs() >= 2.0**-125) & (rounded.abs() < 2.0**127)
         ulp = torch.exp2(torch.floor(torch.log2(rounded.abs().double())) - 23)
         # Of the argument of an exponential an error of one unit is allowed.
-        allowed = bound[0] + bound[1] * x.double().abs() * 1.5
+        allowed = bound[0] + bound[1] * x.double().abs().clamp_max(1e3) * 1.5
         worse = ~((y.double() - wanted).abs() <= allowed * ulp) & normal
         assert not bool(worse.any()), (name, x[worse][:4], y[worse][:4])
