@@ -254,3 +254,11 @@ def test_cells_of_recurrent_networks():
     torch.testing.assert_close(*results)
     torch.testing.assert_close(*(torch.autograd.grad(one.sin().sum(), by) for one in results))
     assert not any(report.left or report.reason for report in compiled.reports)
+
+
+def test_kinds_of_calls():
+    given = [torch.zeros(4, 6), torch.zeros(3, dtype=torch.int64)]
+    kind = compiled._Kind(given)
+    assert kind.has([torch.ones(4, 6), torch.ones(3, dtype=torch.int64)])
+    others = torch.zeros(6, 4), torch.zeros(6, 4).t(), torch.zeros(4, 6, 1), torch.zeros(4, 6).double()
+    assert not any(kind.has([other, given[1]]) for other in others)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
+from operator import is_
 from typing import Any
 
 from tessera.data import dataclass
@@ -24,6 +25,9 @@ torch: Any = import_module("torch")
 _aot: Any = import_module("functorch.compile")
 _decomp: Any = import_module("torch._decomp")
 _aten: Any = torch.ops.aten
+_guards: Any = import_module("torch._C._dynamo.guards")
+_MOST_KINDS = 1024
+"""Kinds of calls that a graph tells apart by PyTorch's check."""
 _WHOLE = (
     _aten._softmax,
     _aten._log_softmax,
@@ -107,6 +111,24 @@ def decompositions() -> dict[Any, Any]:
     return table
 
 
+class _Kind:
+    """How the tensors of calls lie: what tells calls apart, beside sizes that are numbers, and alignment.
+
+    Args:
+        tensors: the tensors of a call.
+    """
+
+    __slots__ = ("_guards",)
+
+    def __init__(self, tensors: Sequence[Any]) -> None:
+        made = getattr(_guards, "TensorGuards", None)
+        self._guards = None if made is None else made(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+
+    def has(self, tensors: Sequence[Any]) -> bool:
+        """Return whether tensors are surely of this kind, by PyTorch's own check, which costs least."""
+        return self._guards is not None and self._guards.check(*tensors)
+
+
 class Compiled:
     """A traced graph, compiled.
 
@@ -119,6 +141,9 @@ class Compiled:
         self._program = Program(converted.module, calls, converted.contiguous, converted.hints, converted.loose)
         self._converted = converted
         self.kernels = len(self._program.kernels)
+        self._kinds: dict[Any, _Kind] = {}
+        self._last: _Kind | None = None
+        """The kind of the last call whose tensors were contiguous where they have to be."""
         # It takes a list, and empties it, so that arguments die when they are not needed any more.
         self._boxed_call = True
 
@@ -126,23 +151,44 @@ class Compiled:
         """Run it."""
         graph = self._converted
         tensors = [args[at] for at in graph.arguments]
-        tensors = [*map(as_held, (*tensors, *graph.constants))]
-        lie = zip(tensors, graph.contiguous, strict=True)
-        tensors = [tensor.contiguous() if contiguous else tensor for tensor, contiguous in lie]
+        tensors += graph.constants
+        for number in graph.pairs:
+            tensors[number] = as_held(tensors[number])
+        kind = self._last
+        if kind is None or not kind.has(tensors):
+            tensors, kind = self._looked_at(tensors)
         sizes = {name: int(args[at]) for name, at in graph.symbols}
         args.clear()
         if len(sizes) < len(graph.hints):
             sizes |= self._program.sizes(tensors)
         for ran in watching:
             ran.append((self, sizes, tensors[0]))
-        lies = tuple((tensor.shape, tensor.stride(), tensor.data_ptr() & 15) for tensor in tensors)
-        key = *sizes.values(), lies  # a size may be a number that no tensor has
+        # A size may be a number that no tensor has.
+        key = *sizes.values(), kind, *[tensor.data_ptr() & 15 for tensor in tensors]
+        if not torch.is_grad_enabled():
+            return self._run(tensors, sizes, key)
         with torch.no_grad():
-            found = self._program.run(tensors, sizes, key)
-            return [
-                as_given(in_order(found[value[0]], value[1]), value[2]) if is_tensor else _number(value, sizes)
-                for is_tensor, value in graph.results
-            ]
+            return self._run(tensors, sizes, key)
+
+    def _looked_at(self, tensors: list[Any]) -> tuple[list[Any], _Kind]:
+        """Return tensors, contiguous where they have to be, with their kind."""
+        pairs = zip(tensors, self._converted.contiguous, strict=True)
+        ready = [tensor.contiguous() if contiguous else tensor for tensor, contiguous in pairs]
+        lies = tuple((tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in ready)
+        kind = self._kinds.get(lies)
+        if kind is None:
+            if len(self._kinds) >= _MOST_KINDS:
+                self._kinds.clear()
+            kind = self._kinds[lies] = _Kind(ready)
+        self._last = kind if all(map(is_, ready, tensors)) else self._last
+        return ready, kind
+
+    def _run(self, tensors: list[Any], sizes: dict[str, int], key: Any) -> list[Any]:
+        found = self._program.run(tensors, sizes, key)
+        return [
+            as_given(in_order(found[value[0]], value[1]), value[2]) if is_tensor else _number(value, sizes)
+            for is_tensor, value in self._converted.results
+        ]
 
     def explain(self, sizes: dict[str, int], like: Any) -> GraphExplanation:
         """Return what it runs at some sizes, on the device of a tensor."""

@@ -64,6 +64,7 @@ class Converted:
         symbols: the places of numbers that are sizes, by the symbol.
         constants: tensors that it takes after those.
         contiguous: whether each tensor's elements lie side by side, in order.
+        pairs: numbers of the tensors that are complex, which are pairs here.
         hints: sizes of the symbols when it was traced.
         results: for each result the number of the graph's, with how it lies, or what it always is.
         loose: for calls by name whether each result lies in another order than its dimensions'.
@@ -77,6 +78,7 @@ class Converted:
     symbols: tuple[tuple[str, int], ...]
     constants: tuple[Any, ...]
     contiguous: tuple[bool, ...]
+    pairs: tuple[int, ...]
     hints: dict[str, int]
     results: tuple[tuple[bool, Any], ...]
     loose: dict[str, list[bool]]
@@ -118,6 +120,7 @@ class Converter:
         if any(fake.device != self.device for _, fake in tensors):
             raise Unknown("tensors on several devices")
         self._contiguous = tuple(bool(fake.is_contiguous()) for _, fake in tensors)
+        self._pairs = tuple(number for number, (_, fake) in enumerate(tensors) if is_complex(fake))
         self._symbols = tuple(
             (str(node.meta["val"].node.expr), at)
             for at, node in enumerate(places)
@@ -162,6 +165,7 @@ class Converter:
             self._symbols,
             self._constants,
             self._contiguous,
+            self._pairs,
             dict(self.w.hints),
             tuple(given),
             self._loose,
