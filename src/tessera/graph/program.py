@@ -22,7 +22,7 @@ from tessera.frontend.group.source import signature_of
 from tessera.graph.kept import graph_of, planned
 from tessera.graph.overwriting import change, write
 from tessera.graph.plan import Applied, Called, Changed, Group, Output, Step, Written
-from tessera.graph.recorded import Item, Launches, View, is_recorded, record
+from tessera.graph.recorded import Item, Launches, Roots, View, is_recorded, record
 from tessera.graph.replay import Replay
 from tessera.ir.graph.types import dims_of
 from tessera.numerics.profiles import current_profile
@@ -138,6 +138,7 @@ class Program:
         """Run the graph once, step by step, and return the steps, which are right for such arrays."""
         steps: list[Run] = []
         items: list[Item] = []
+        roots = Roots()
         given = range(len(self._graph.body.block.args))
         held = {number: arrays.nbytes(values[number], "an argument") for number in given}
         records = is_recorded(values) and not settings().debug
@@ -146,8 +147,9 @@ class Program:
             step = self._step(what, values, sizes)
             steps.append(step)
             if records:
-                item = _recorded(what, step, values)
+                item = _recorded(what, step, values, roots)
                 items.append(item)
+                roots.add(item)
                 made = () if isinstance(item, View) else item.results
                 held |= {number: arrays.nbytes(values[number], "a value") for number in made}
             else:
@@ -234,8 +236,10 @@ class _Bound:
     rules: object
 
 
-def _recorded(what: Step, step: Run, values: Values) -> Item:
+def _recorded(what: Step, step: Run, values: Values, roots: Roots) -> Item:
     """Run a step and return what it was."""
+    if isinstance(what, Written) and values[what.target] is values[what.value]:
+        return Launches((), (), {}, {})  # it lies there already, as for every call of the kind
     match what:
         case Group():
             operands, results = what.inputs, [output.number for output in what.outputs]
@@ -249,7 +253,7 @@ def _recorded(what: Step, step: Run, values: Values) -> Item:
             operands, results = (what.target, what.value), ()
     exact = step.places() if isinstance(step, _Launched) else None
     pure = isinstance(what, Group) or (isinstance(what, Applied) and what.kind in ("contract", "reduce"))
-    return record(step, operands, results, values, pure, exact)
+    return record(step, operands, results, values, roots, pure, exact)
 
 
 def _replay(

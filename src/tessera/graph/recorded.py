@@ -31,11 +31,13 @@ class Launches:
         launches: the launches; an address belongs to the number of a value, or to what is `Made`.
         made: bytes of each piece of memory that the step takes for itself.
         results: what makes each value that the step makes, its bytes, by its number.
+        same: of results that are operands, which the step has changed, the operands.
     """
 
     launches: tuple[Launched, ...]
     made: tuple[int, ...]
     results: Mapping[int, tuple[arrays.Maker, int]]
+    same: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +75,29 @@ class Other:
 Item = Launches | View | Other
 
 
+class Roots:
+    """In which value each value lies, and how far after its start."""
+
+    def __init__(self) -> None:
+        self._places: dict[int, tuple[int, int]] = {}
+
+    def add(self, item: Item) -> None:
+        """Note what a step says of its results."""
+        if isinstance(item, View):
+            root, before = self.of(item.of)
+            self._places[item.number] = root, before + item.after
+        elif isinstance(item, Launches):
+            self._places |= {number: self.of(of) for number, of in item.same.items()}
+
+    def of(self, number: int) -> tuple[int, int]:
+        """Return in which value one lies, and how far after its start: most lie in themselves."""
+        return self._places.get(number, (number, 0))
+
+    def is_root(self, number: int) -> bool:
+        """Return whether a value has memory of its own."""
+        return number not in self._places
+
+
 def is_recorded(values: Sequence[Any]) -> bool:
     """Return whether steps on such arrays can be recorded: those of PyTorch and NumPy have no streams of their own."""
     return all(value is None or arrays.is_torch(value) or type(value) is np.ndarray for value in values)
@@ -83,6 +108,7 @@ def record(
     operands: Sequence[int],
     results: Sequence[int],
     values: Values,
+    roots: Roots,
     pure: bool,
     exact: Sequence[Place] | None = None,
 ) -> Item:
@@ -93,20 +119,24 @@ def record(
         operands: numbers of the values that it reads.
         results: numbers of the values that it makes.
         values: what has been computed, by number.
+        roots: where values lie.
         pure: whether all that a step on NumPy's arrays does is launches, besides views.
         exact: where the pointers of each launch lie, if that is known.
     """
     other = Other(run, tuple(operands), tuple(results))
     before = [values[number] for number in results]
     first = next(value for value in values if value is not None)
-    known = [_range(number, values[number]) for number in (*operands, *results) if values[number] is not None]
+    known = [_range(roots.of(one), values[one]) for one in (*operands, *results) if values[one] is not None]
     with recording(known, exact) as recorder, _watched(first, recorder):
         run(values)
         if not recorder.refused and not recorder.launches:
-            return _view(other, recorder, values) or other
+            return _view(other, recorder, values, roots) or other
         if not pure and not arrays.is_torch(first):
             recorder.refuse("what else is done to NumPy's arrays is not seen")
-        fresh = [number for number, old in zip(results, before, strict=True) if old is None]
+        given = {id(values[number]): number for number in operands}
+        new = [number for number, old in zip(results, before, strict=True) if old is None]
+        same = {number: given[id(values[number])] for number in new if id(values[number]) in given}
+        fresh = [number for number in new if number not in same]
         named = _named(fresh, recorder, values)
     if recorder.refused:
         return other
@@ -116,10 +146,10 @@ def record(
     )
     makers = {number: _maker(first, values[number]) for number in fresh}
     made = [0 if Made(at) in named else size for at, size in enumerate(recorder.made)]
-    return Launches(renamed, tuple(made), makers)
+    return Launches(renamed, tuple(made), makers, same)
 
 
-def _view(other: Other, recorder: Recorder, values: Values) -> View | None:
+def _view(other: Other, recorder: Recorder, values: Values, roots: Roots) -> View | None:
     """Return a step that launches nothing as a view, None where it is none."""
     if len(other.operands) != 1 or len(other.results) != 1:
         return None
@@ -127,9 +157,10 @@ def _view(other: Other, recorder: Recorder, values: Values) -> View | None:
     if not prod(source.shape) or not prod(result.shape):
         return None
     owner, after = recorder.place_of(arrays.start(result, "a view"))
-    if recorder.refused or owner != other.operands[0]:
+    root, before = roots.of(other.operands[0])
+    if recorder.refused or owner != root:
         return None
-    return View(other.results[0], other.operands[0], after, other.run)
+    return View(other.results[0], other.operands[0], after - before, other.run)
 
 
 def _named(fresh: Sequence[int], recorder: Recorder, values: Values) -> dict[Any, int]:
@@ -156,10 +187,10 @@ def _maker(like: Any, made: Any) -> tuple[arrays.Maker, int]:
     return arrays.maker(like, view.shape, view.dtype), prod(view.shape) * view.dtype.bytes
 
 
-def _range(number: int, array: Any) -> Range:
+def _range(place: Place, array: Any) -> Range:
     view, start = arrays.view(array, "an operand"), arrays.start(array, "an operand")
     first, end = (at * view.dtype.bytes for at in _extent(view))
-    return Range((number, 0), start, start + first, start + max(end, 1))
+    return Range(place, start, start + first, start + max(end, 1))
 
 
 def _extent(view: ArrayView) -> tuple[int, int]:

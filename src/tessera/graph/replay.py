@@ -7,12 +7,13 @@ more.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
 from threading import Lock
 from typing import Any
 
 from tessera.data import dataclass
 from tessera.driver.launch import stream_source, table_of
-from tessera.graph.recorded import Item, Launches, Other, Values, View
+from tessera.graph.recorded import Item, Launches, Other, Roots, Values, View
 from tessera.numerics.dtypes import u8
 from tessera.ops import arrays
 from tessera.runtime.device import Device
@@ -47,7 +48,9 @@ class Replay:
         self.lock = Lock()
         """Held by a run: parameters are put where the last run's were."""
         self._items = items
-        self._roots = _roots(items)
+        self._roots = Roots()
+        for item in items:
+            self._roots.add(item)
         self._last = self._last_uses(results)
         self._arrays = _arrays(items, given, results)
         pieces = list(self._pieces(sizes))
@@ -55,30 +58,22 @@ class Replay:
         device = arrays.view(like, "argument").device
         self.steps = [step for piece in pieces for step in self._steps(piece, like, device)]
 
-    def _root(self, number: int) -> Place:
-        return self._roots.get(number, (number, 0))
-
     def _last_uses(self, results: Sequence[int]) -> dict[int, int]:
         """Return the last step that uses each value or its memory, of those that need not stay."""
         last: dict[int, int] = {}
         for at, item in enumerate(self._items):
             for number in _uses(item):
-                last[number] = last[self._number_of_root(number)] = at
+                last[number] = last[self._roots.of(number)[0]] = at
         for number in (0, *results):
             last.pop(number, None)
-            last.pop(self._number_of_root(number), None)
+            last.pop(self._roots.of(number)[0], None)
         return last
-
-    def _number_of_root(self, number: int) -> int:
-        owner = self._root(number)[0]
-        assert isinstance(owner, int), "values lie in values"
-        return owner
 
     def _pieces(self, sizes: Mapping[int, int]) -> Generator[range]:
         """Cut the steps where one is no launch, and where much memory can be freed."""
         freed = dict[int, int]()
         for number, at in self._last.items():
-            if number in self._arrays and number not in self._roots:
+            if number in self._arrays and self._roots.is_root(number):
                 freed[at] = freed.get(at, 0) + sizes.get(number, 0)
         first = held = 0
         for at, item in enumerate(self._items):
@@ -108,9 +103,13 @@ class Replay:
         if launches.again:
             yield _Together(launches, table_of(launches.again, device), like, device)
         yield from (item.run for item in items if isinstance(item, Other))
-        yield from (item.run for item in items if isinstance(item, View) and item.number in self._arrays)
+        for item in items:
+            if isinstance(item, View) and item.number in self._arrays:
+                yield item.run
+            elif isinstance(item, Launches):
+                yield from (partial(_name, n, of) for n, of in item.same.items() if n in self._arrays)
         if gone:
-            yield lambda values: _drop(gone, values)
+            yield partial(_drop, gone)
 
     def _launches(self, piece: range) -> _Piece:
         sizes: dict[Any, int] = {}
@@ -148,7 +147,7 @@ class Replay:
         """Return where an address of a step lies: in a value or in memory of its own."""
         owner, after = place
         if isinstance(owner, int):
-            root, before = self._root(owner)
+            root, before = self._roots.of(owner)
             return root, before + after
         return ((at, owner.number) if isinstance(owner, Made) else owner), after
 
@@ -203,6 +202,10 @@ class _Together:
         self._table.run(addresses, self._stream((like,)))
 
 
+def _name(number: int, of: int, values: Values) -> None:
+    values[number] = values[of]
+
+
 def _drop(numbers: Sequence[int], values: Values) -> None:
     for number in numbers:
         values[number] = None
@@ -214,17 +217,8 @@ def _uses(item: Item) -> set[int]:
         return {item.number, item.of}
     if isinstance(item, Other):
         return {*item.operands, *item.results}
-    return {*item.results} | {owner for one in item.launches for owner, _ in one.places if isinstance(owner, int)}
-
-
-def _roots(items: Sequence[Item]) -> dict[int, Place]:
-    """Return for views the value in whose memory each lies, and how far after its start."""
-    roots: dict[int, Place] = {}
-    for item in items:
-        if isinstance(item, View):
-            root, before = roots.get(item.of, (item.of, 0))
-            roots[item.number] = root, before + item.after
-    return roots
+    named = {*item.results, *item.same, *item.same.values()}
+    return named | {owner for one in item.launches for owner, _ in one.places if isinstance(owner, int)}
 
 
 def _arrays(items: Sequence[Item], given: Sequence[int], results: Sequence[int]) -> set[int]:
@@ -233,7 +227,9 @@ def _arrays(items: Sequence[Item], given: Sequence[int], results: Sequence[int])
     for item in reversed(items):
         if isinstance(item, Other):
             found |= {*item.operands, *item.results}
-        elif isinstance(item, View) and item.number in found:
+        elif isinstance(item, Launches):
+            found |= {of for number, of in item.same.items() if number in found}
+        elif item.number in found:
             found.add(item.of)
     return found
 

@@ -81,6 +81,19 @@ def test_one_array_for_two_arguments_means_nothing_for_later_calls() -> None:
             np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-12)
 
 
+def test_parts_of_one_array_lie_in_it() -> None:
+    def function(x: Any) -> Any:
+        y = np.exp(x)
+        return y[:, :4] @ y[:, 2:6].T, (x[:, 3:] @ x[:, :5].T)[1:]
+
+    traced = ts.jit(function)
+    for seed in range(3):
+        x = np.random.default_rng(seed).standard_normal((6, 8))
+        for got, wanted in zip(traced(x), function(x), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-12)
+    assert not any(isinstance(item, Other) for item in replay_of(traced)._items)
+
+
 def test_threads_run_one_graph_at_once() -> None:
     traced = ts.jit(layers)
     traced(*given(0))
