@@ -150,7 +150,7 @@ class Program:
                 item = _recorded(what, step, values, roots)
                 items.append(item)
                 roots.add(item)
-                made = () if isinstance(item, View) else item.results
+                made = () if isinstance(item, View) else [n for n in item.results if values[n] is not None]
                 held |= {number: arrays.nbytes(values[number], "a value") for number in made}
             else:
                 step(values)

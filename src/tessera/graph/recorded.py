@@ -133,6 +133,8 @@ def record(
             return _view(other, recorder, values, roots) or other
         if not pure and not arrays.is_torch(first):
             recorder.refuse("what else is done to NumPy's arrays is not seen")
+        if recorder.refused or any(values[number] is None for number in results):
+            return other
         given = {id(values[number]): number for number in operands}
         new = [number for number, old in zip(results, before, strict=True) if old is None]
         same = {number: given[id(values[number])] for number in new if id(values[number]) in given}
@@ -154,7 +156,7 @@ def _view(other: Other, recorder: Recorder, values: Values, roots: Roots) -> Vie
     if len(other.operands) != 1 or len(other.results) != 1:
         return None
     source, result = (values[one] for one in (*other.operands, *other.results))
-    if not prod(source.shape) or not prod(result.shape):
+    if result is None or not prod(source.shape) or not prod(result.shape):
         return None
     owner, after = recorder.place_of(arrays.start(result, "a view"))
     root, before = roots.of(other.operands[0])
