@@ -11,6 +11,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+from tessera.runtime.device import CPU
 from tessera.torch.compiled.registry import row_of
 
 torch: Any = import_module("torch")
@@ -59,7 +60,7 @@ def device_of(traced: Any) -> Any:
     """Return where a graph's tensors are: single numbers of the CPU may be beside those of a GPU."""
     fakes = [node.meta.get("val") for node in traced.graph.nodes if node.op == "placeholder"]
     devices = [fake.device for fake in fakes if isinstance(fake, torch.Tensor)]
-    return next((one for one in devices if one.type != "cpu"), torch.device("cpu"))
+    return next((one for one in devices if one.type != CPU.kind), torch.device(CPU.kind))
 
 
 def _is_known(node: Any, known: dict[Any, bool]) -> bool:
