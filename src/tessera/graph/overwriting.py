@@ -34,7 +34,7 @@ def overwritten(block: Block, changing: Mapping[str, int]) -> dict[Operation, tu
 
 
 def _move_last(block: Block, calls: Sequence[CallOp]) -> None:
-    """Let all that does not depend on calls run before them."""
+    """Let all that does not depend on calls run before them, and arguments be written when nothing is left to read."""
     late = set[Operation](calls)
     for op in list(block.ops):
         if op is not block.last_op and (op in late or any(value.owner in late for value in op.operands)):
@@ -42,6 +42,10 @@ def _move_last(block: Block, calls: Sequence[CallOp]) -> None:
             op.detach()
             assert block.last_op is not None, "a graph ends with its return"
             block.insert_op_before(op, block.last_op)
+    for op in [op for op in block.ops if isinstance(op, UpdateOp)]:
+        op.detach()
+        assert block.last_op is not None, "a graph ends with its return"
+        block.insert_op_before(op, block.last_op)
 
 
 class _Lives:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tessera.ops.attn import flash_attention
 
-_DEVICES = ("cpu", "cuda")
+DEVICES = ("cpu", "cuda")
 
 
 @contextmanager
@@ -37,9 +37,9 @@ def sdpa() -> Generator[None]:
         enable_gqa: bool = False,
     ) -> Any:
         given: Sequence[Any] = (query, key, value)
-        if query.device.type in _DEVICES and torch.is_autocast_enabled(query.device.type):
+        if query.device.type in DEVICES and torch.is_autocast_enabled(query.device.type):
             kind = torch.get_autocast_dtype(query.device.type)
-            *given, attn_mask = (_cast(torch, one, kind) for one in (*given, attn_mask))
+            *given, attn_mask = (cast_by(torch, one, kind) for one in (*given, attn_mask))
         if dropout_p > 0 or not is_taken(torch, given, attn_mask, is_causal, enable_gqa):
             options = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}
             return theirs(*given, **options, enable_gqa=enable_gqa)
@@ -54,7 +54,7 @@ def sdpa() -> Generator[None]:
         functional.scaled_dot_product_attention = theirs
 
 
-def _cast(torch: Any, array: Any, kind: Any) -> Any:
+def cast_by(torch: Any, array: Any, kind: Any) -> Any:
     """Return an argument as autocast has it."""
     if array is None or array.dtype not in (torch.float32, torch.bfloat16, torch.float16):
         return array
@@ -67,7 +67,7 @@ def is_taken(torch: Any, given: Sequence[Any], mask: Any, is_causal: bool, share
     kinds = {torch.float64, torch.float32, torch.bfloat16, torch.float16}
     if any(one.dtype != query.dtype or one.dim() != query.dim() for one in given) or query.dtype not in kinds:
         return False
-    if query.device.type not in _DEVICES or torch.autograd.forward_ad._current_level >= 0:
+    if query.device.type not in DEVICES or torch.autograd.forward_ad._current_level >= 0:
         return False
     if any(torch._C._functorch.is_functorch_wrapped_tensor(one) or not one.shape[-1] for one in given):
         return False

@@ -221,3 +221,20 @@ def test_trees_have_one_form():
     ops.optim.sgd_(p, {"b": np.ones(2), "a": np.zeros(3)}, lr=1.0)
     assert np.array_equal(p["a"], np.ones(3))
     assert np.array_equal(p["b"], -np.ones(2))
+
+
+def test_what_reads_an_argument_reads_it_before_it_is_written():
+    @ts.jit
+    def step(x, g):
+        root = np.sqrt(x)
+        ops.optim.sgd_([x], [g], lr=1.0)
+        return root + x, root
+
+    x, g = np.arange(1.0, 5.0), np.full(4, 0.5)
+    for _ in range(3):
+        old = x.copy()
+        total, root = step(x, g)
+        np.testing.assert_allclose(x, old - 0.5)
+        np.testing.assert_allclose(root, np.sqrt(old))
+        np.testing.assert_allclose(total, np.sqrt(old) + x)
+        x += 1.0

@@ -262,3 +262,45 @@ def test_kinds_of_calls():
     assert kind.has([torch.ones(4, 6), torch.ones(3, dtype=torch.int64)])
     others = torch.zeros(6, 4), torch.zeros(6, 4).t(), torch.zeros(4, 6, 1), torch.zeros(4, 6).double()
     assert not any(kind.has([other, given[1]]) for other in others)
+
+
+def test_results_are_the_callers():
+    whole = torch.compile(lambda x: (torch.exp(torch.arange(3.0)), x + torch.hann_window(4)), backend=compiled.backend)
+    for _ in range(3):
+        table, total = whole(torch.ones(4))
+        torch.testing.assert_close(table, torch.exp(torch.arange(3.0)))
+        torch.testing.assert_close(total, 1 + torch.hann_window(4))
+        table.zero_(), total.zero_()
+
+
+@pytest.mark.parametrize("boolean", [False, True])
+def test_attention_with_a_mask_that_is_causal_too(boolean):
+    q, k, v = (torch.randn(2, 2, 5, 8, dtype=torch.float64) for _ in range(3))
+    mask = torch.rand(5, 5) > 0.3 if boolean else torch.randn(5, 5, dtype=torch.float64)
+    mask = mask | torch.eye(5, dtype=torch.bool) if boolean else mask
+
+    def function(q, k, v, mask):
+        return F.scaled_dot_product_attention(q, k, v, mask, is_causal=True)
+
+    earlier = torch.ones(5, 5, dtype=torch.bool).tril()
+    both = mask & earlier if boolean else mask.masked_fill(~earlier, float("-inf"))
+    torch.testing.assert_close(run(function, q, k, v, mask), F.scaled_dot_product_attention(q, k, v, both))
+
+
+def test_the_attention_of_a_program_stays_in_its_place():
+    theirs = F.scaled_dot_product_attention
+    patched = lambda *given: theirs(*given)  # noqa: E731
+    F.scaled_dot_product_attention = patched
+    try:
+        check(lambda x: x + 1, torch.ones(3))
+        assert F.scaled_dot_product_attention is patched
+    finally:
+        F.scaled_dot_product_attention = theirs
+    check(lambda x: x + 2, torch.ones(3))
+    assert F.scaled_dot_product_attention is theirs
+
+
+def test_powers_of_integers():
+    x, y = torch.tensor([2, 0, 3, -1, -1, 1, 2]), torch.tensor([64, 64, 70, 65, 130, 99, 10])
+    check(lambda x, y: x**y, x, y)
+    check(lambda x, y: x**y, x.int(), y.int())

@@ -24,7 +24,7 @@ from tessera.canonicalize.dead_code import remove_dead
 from tessera.canonicalize.stages import CANONICALIZE
 from tessera.data import dataclass
 from tessera.ir.cloning import clone
-from tessera.ir.effects import Effect, effect_of
+from tessera.ir.effects import Effect, acts, effect_of
 from tessera.ir.tile.extents import host_extent
 from tessera.ir.tile.memory import GatherOp, LoadOp
 from tessera.ir.tile.structure import AssumeOp, DimOp, GridOp, KernelOp, ReturnOp
@@ -231,4 +231,5 @@ class _Writer:
         ops = list(grid.body.block.ops)
         sweep.forward(ops)
         sweep.backward(ops)
-        read_back(self._emit, self._memory.kept_by(grid), sweep.values)
+        if sum(map(acts, ops_in(grid))) == 1:
+            read_back(self._emit, self._memory.kept_by(grid), sweep.values)

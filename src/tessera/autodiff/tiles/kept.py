@@ -137,7 +137,7 @@ class Keeper:
         while isinstance(value.owner, CastOp):
             value = value.owner.source
         op = value.owner
-        if not isinstance(op, LoadOp):
+        if not isinstance(op, LoadOp) or op.fill is not None or op.mask is not None:
             return {}
         dims = [(dim, at) for dim, at in enumerate(op.kept) if op.offsets[at] in self.places]
         found = {dim: self.places.index(op.offsets[at]) for dim, at in dims}

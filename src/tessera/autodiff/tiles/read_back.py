@@ -28,7 +28,8 @@ def read_back(emit: Emitter, stores: Sequence[StoreOp], values: dict[SSAValue, S
 
     Args:
         emit: has written it, to the end of its block.
-        stores: the stores of the kernel whose tensors hold what they have stored.
+        stores: the stores of the kernel whose tensors hold what they have stored. They are all that the program writes:
+            a factor from another result would be wanted beyond what this one's tensor holds, or exacter.
         values: what stands for the values of the kernel.
     """
     for store in stores:
@@ -44,10 +45,18 @@ def read_back(emit: Emitter, stores: Sequence[StoreOp], values: dict[SSAValue, S
         assert isinstance(first, Operation), "it is computed"
         insert = Inserter(InsertPoint.before(first), first)
         offsets = [values[offset] for offset in store.offsets]
+        if not all(_is_ahead(offset, first) for offset in offsets):
+            continue
         part = insert.value(LoadOp(values[store.tensor], offsets, store.size_list, store.dropped))
         if element_of(part.type) != element_of(held.type):
             part = insert.value(CastOp(part, element_of(held.type)))
         held.replace_all_uses_with(part)
+
+
+def _is_ahead(value: SSAValue, op: Operation) -> bool:
+    """Return whether a value is there before an op."""
+    owner = value.owner
+    return not isinstance(owner, Operation) or owner.parent is not op.parent or owner.is_before_in_block(op)
 
 
 def _is_costly(value: SSAValue) -> bool:

@@ -19,9 +19,11 @@ from tessera.autodiff.tiles.activity import Activity
 from tessera.autodiff.tiles.decays import Decay, decays_of
 from tessera.autodiff.tiles.scales import SAME, Scale, is_factor, number_of, scale_of
 from tessera.data import dataclass
+from tessera.ir.effects import acts
 from tessera.ir.tile.elementwise import ElementwiseOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import GridOp
+from tessera.ir.tile.types import TileType, shape_of
 from tessera.ir.walking import ops_in
 
 Concerns = Callable[[Operation], bool]
@@ -60,8 +62,10 @@ def rebase_of(loop: ForOp, carried: Sequence[int], activity: Activity, concerns:
         return None
     (number,) = (place for place in places if place is not None)
     numbers = {number, *(one.carried for one in sums)}
-    if {*carried} - numbers or any(loop.iter_args[n] in activity for n in numbers):
+    if {*range(len(loop.iter_args))} != numbers or any(loop.iter_args[n] in activity for n in numbers):
         return None
+    if any(acts(op) for op in ops_in(loop)):
+        return None  # what is stored in an iteration is against the maximum of then
     held, new = block.args[number + 1], end.operands[number]
     maximum = new.owner
     if not isinstance(maximum, ElementwiseOp) or maximum.fn.data != "maximum" or held not in maximum.args:
@@ -69,14 +73,27 @@ def rebase_of(loop: ForOp, carried: Sequence[int], activity: Activity, concerns:
     differences = {_difference(one.exponent)[0] for one in sums}
     if {use.operation for use in held.uses} - {maximum, *differences}:
         return None
-    seeds: dict[SSAValue, Scale | None] = {new: Scale("shift", 1.0), held: None}
-    if not all(is_factor(_added_scale(one, seeds), -_rate(one)) for one in sums):
+    moved = Scale("shift", 1.0, tuple(range(_rank(new))))
+    seeds: dict[SSAValue, Scale | None] = {new: moved, held: None}
+    added = [_added_scale(one, seeds) for one in sums]
+    spread = [_spread_scale(one, {new: moved, held: SAME}) for one in sums]
+    if not all(is_factor(scale, -_rate(one)) for one, scale in zip(sums, added, strict=True)) or added != spread:
         return None
-    after: dict[SSAValue, Scale | None] = {loop.results[number]: Scale("shift", 1.0)}
-    after |= {loop.results[one.carried]: Scale("factor", -_rate(one)) for one in sums}
+    after: dict[SSAValue, Scale | None] = {loop.results[number]: moved}
+    after |= {loop.results[one.carried]: scale for one, scale in zip(sums, added, strict=True)}
     if not _is_same_behind(loop, after, concerns):
         return None
     return Rebase(number, sums, maximum)
+
+
+def _rank(value: SSAValue) -> int:
+    return len(shape_of(value.type)) if isinstance(value.type, TileType) else 0
+
+
+def _spread_scale(one: Decay, seeds: dict[SSAValue, Scale | None]) -> Scale | None:
+    """Return how the exponential by which a sum decays moves with the maximum, in the sum's shape."""
+    last = one.spread[-1].results[0] if one.spread else one.power.result
+    return scale_of(last, seeds)
 
 
 def _difference(exponent: SSAValue) -> tuple[Operation | None, float]:

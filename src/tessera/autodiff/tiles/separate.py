@@ -39,7 +39,7 @@ def separate(emit: Emitter, keeper: Keeper, grid: GridOp) -> None:
     places: dict[SSAValue, SSAValue] = {}
     needed = [value for value in _needed(tail) if value not in grid.body.block.args]
     known: set[SSAValue] = {*grid.body.block.args}
-    little = {value for value in needed if keeper.is_little(value, known)}
+    little = dict.fromkeys(value for value in needed if keeper.is_little(value, known))
     if not all(value in little or isinstance(value.type, TileType) for value in needed):
         return
     kept = {value: keeper.of_program(value, last) for value in needed if value not in little}
@@ -71,7 +71,7 @@ def _has_products(loop: ForOp) -> bool:
 
 def _needed(tail: list[Operation]) -> list[SSAValue]:
     """Return the values from outside of the last ops of a program that they use."""
-    inner = {one for op in tail for one in ops_in(op)} | {*tail}
+    inner = dict.fromkeys(one for op in tail for one in (op, *ops_in(op)))
     blocks = {block for op in inner for region in op.regions for block in region.blocks}
     used = dict.fromkeys(value for op in inner for value in op.operands)
     return [v for v in used if v.owner not in inner and v.owner not in blocks and not is_everywhere(v)]

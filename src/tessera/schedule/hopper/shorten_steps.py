@@ -168,10 +168,21 @@ class _Steps:
         first, last = constant_value(self._loop.lb), constant_value(end)
         if isinstance(first, int) and isinstance(last, int) and (last - first) % self.size == 0:
             return True
-        if not isinstance(end.owner, DimOp):
+        if not isinstance(end.owner, DimOp) or not all(map(self._adds_no_pads, self._loop.body.block.ops)):
             return False
         size = self._kernel.info_of(end.owner.tensor).dims[end.owner.axis.data]
         return all(self._kernel.info_of(op.tensor).dims[self._axis(op)] == size for op in self._loads)
+
+    def _adds_no_pads(self, op: Operation) -> bool:
+        """Return whether an op that sums over a step adds nothing for elements behind the end, which are read as 0."""
+        if not isinstance(op, MmaOp | ReduceOp) or not self._sums_along(op):
+            return True
+        return isinstance(op, MmaOp) and any(map(self._is_read, (op.a, op.b)))
+
+    def _is_read(self, value: SSAValue) -> bool:
+        while isinstance(value.owner, CastOp | TransposeOp | RoundTf32Op):
+            value = value.owner.operands[0]
+        return value.owner in self._loads
 
     def _moves(self, op: LoadOp) -> bool:
         """Return whether a load moves on with the loop: by one offset, which is the counter.
@@ -318,11 +329,13 @@ class _Place:
         counter: factor of the counter.
         element: factor of the element's number.
         bounded: whether it was kept within bounds that no difference of two elements' numbers reaches.
+        spent: whether an element's number was added to that: a second one may reach them.
     """
 
     counter: int
     element: int
     bounded: bool = False
+    spent: bool = False
 
     @property
     def is_own(self) -> bool:
@@ -354,9 +367,9 @@ def _followed(op: Operation, given: list[_Place], largest: int) -> _Place:
         (a, b), fn = given, op.fn.data
         pairs = zip(op.args, given, strict=True)
         is_near = not (a.bounded or b.bounded) or all(_is_count(arg) or one.bounded for arg, one in pairs)
-        if fn in ("add", "sub") and is_near:
-            sign = 1 if fn == "add" else -1
-            return _Place(a.counter + sign * b.counter, a.element + sign * b.element, a.bounded or b.bounded)
+        if fn in ("add", "sub") and is_near and not (a.spent or b.spent):
+            sign, bounded = 1 if fn == "add" else -1, a.bounded or b.bounded
+            return _Place(a.counter + sign * b.counter, a.element + sign * b.element, bounded, bounded)
         if fn in _COMPARISONS and is_near and a.counter - b.counter == a.element - b.element:
             return _NOWHERE
         if fn in ("maximum", "minimum") and _is_far(op, largest):

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from tessera.ops.attn import flash_attention
-from tessera.torch.attention import is_taken
+from tessera.torch.attention import DEVICES, cast_by, is_taken
 
 torch: Any = import_module("torch")
 _functional: Any = torch.nn.functional
@@ -26,8 +26,11 @@ def attended(
 
     A mask by places is aligned to the first key, as PyTorch has it.
     """
-    if is_causal and query.shape[-2] != key.shape[-2]:
-        attn_mask, is_causal = _earlier(query, key), False
+    if query.device.type in DEVICES and torch.is_autocast_enabled(query.device.type):
+        kind = torch.get_autocast_dtype(query.device.type)
+        query, key, value, attn_mask = (cast_by(torch, one, kind) for one in (query, key, value, attn_mask))
+    if is_causal and (attn_mask is not None or query.shape[-2] != key.shape[-2]):
+        attn_mask, is_causal = _also_earlier(query, key, attn_mask), False
     if dropout_p > 0 or not is_taken(torch, (query, key, value), attn_mask, is_causal, enable_gqa):
         return _in_parts(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     q, k, v = (one if one.dim() == 4 else one[None] for one in (query, key, value))
@@ -39,6 +42,14 @@ def _earlier(query: Any, key: Any) -> Any:
     """Return which keys are at the place of a query or before it."""
     rows, columns = (torch.arange(one.shape[-2], device=query.device) for one in (query, key))
     return columns <= rows[:, None]
+
+
+def _also_earlier(query: Any, key: Any, mask: Any) -> Any:
+    """Return a mask that hides later keys, too."""
+    earlier = _earlier(query, key)
+    if mask is None:
+        return earlier
+    return mask & earlier if mask.dtype == torch.bool else mask.masked_fill(~earlier, float("-inf"))
 
 
 def _in_parts(

@@ -185,14 +185,22 @@ class Compiled:
 
     def _run(self, tensors: list[Any], sizes: dict[str, int], key: Any) -> list[Any]:
         found = self._program.run(tensors, sizes, key)
-        return [
+        results = [
             as_given(in_order(found[value[0]], value[1]), value[2]) if is_tensor else _number(value, sizes)
             for is_tensor, value in self._converted.results
         ]
+        held = {one.untyped_storage().data_ptr() for one in self._converted.constants}
+        return [_apart(one, held) for one in results] if held else results
 
     def explain(self, sizes: dict[str, int], like: Any) -> GraphExplanation:
         """Return what it runs at some sizes, on the device of a tensor."""
         return self._program.explain(sizes, arrays.view(like, "a tensor").device, self._converted.left)
+
+
+def _apart(result: Any, held: set[int]) -> Any:
+    """Return a result that shares no memory with what the graph holds: a caller may change it."""
+    shares = isinstance(result, torch.Tensor) and result.untyped_storage().data_ptr() in held
+    return result.clone() if shares else result
 
 
 def _as_traced(traced: Any, why: str) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
+from threading import Lock
 from typing import Any
 
 from tessera.torch.compiled.attention import attended
@@ -17,8 +18,10 @@ from tessera.torch.compiled.sampling import sampled
 torch: Any = import_module("torch")
 _functional: Any = torch.nn.functional
 
+_attention: Callable[..., Any] = torch._C._nn.scaled_dot_product_attention
+"""PyTorch's own; what a program has put in its place is left alone."""
 _INSTEAD: dict[Any, Callable[..., Any]] = {
-    _functional.scaled_dot_product_attention: attended,
+    _attention: attended,
     _functional.embedding_bag: bagged,
     _functional.interpolate: enlarged,
     _functional.grid_sample: sampled,
@@ -27,8 +30,8 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
 }
 
 _Mode: Any = import_module("torch.overrides").TorchFunctionMode
+_lock, _inside = Lock(), [0]
 _tracing: ContextVar[bool] = ContextVar("tracing", default=False)
-_attention: Callable[..., Any] = _functional.scaled_dot_product_attention
 
 
 class _Instead(_Mode):
@@ -50,10 +53,21 @@ def instead() -> Generator[None]:
     A mode does not see what PyTorch's functions call; its attention layer calls attention by the name in its module.
     """
     token = _tracing.set(True)
-    _functional.scaled_dot_product_attention = _attended
+    _put(1)
     try:
         with _Instead():
             yield
     finally:
-        _functional.scaled_dot_product_attention = _attention
+        _put(-1)
         _tracing.reset(token)
+
+
+def _put(change: int) -> None:
+    """Put the function that serves traced calls in the place of PyTorch's while any thread traces."""
+    with _lock:
+        _inside[0] += change
+        now = _functional.scaled_dot_product_attention
+        if _inside[0] and now is _attention:
+            _functional.scaled_dot_product_attention = _attended
+        elif not _inside[0] and now is _attended:
+            _functional.scaled_dot_product_attention = _attention

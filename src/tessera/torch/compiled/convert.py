@@ -24,7 +24,7 @@ from tessera.target.dims import Dim
 from tessera.torch.compiled.computed import number_of, written
 from tessera.torch.compiled.folding import device_of
 from tessera.torch.compiled.registry import row_of
-from tessera.torch.compiled.sizes import Unknown, dims_of
+from tessera.torch.compiled.sizes import Elsewhere, Unknown, dims_of
 
 torch: Any = import_module("torch")
 F = Callable[..., Any]
@@ -191,6 +191,8 @@ class Converter:
                 fitted = self._fitted(made, fake)
                 self._rows += 1
                 return fitted
+            except Elsewhere:
+                raise
             except (Unknown, TesseraError):
                 pass
         return self._call(node, fake)

@@ -16,6 +16,10 @@ class Unknown(Exception):
     """A size, a dtype or an argument that Graph IR has no words for: the op runs as ATen."""
 
 
+class Elsewhere(Unknown):
+    """An op reads memory by where PyTorch would have put it: the whole graph runs as PyTorch traced it."""
+
+
 def dim_of(size: Any) -> Dim:
     """Return a size: an integer, or an expression in symbols.
 

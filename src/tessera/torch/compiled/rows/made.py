@@ -47,6 +47,8 @@ def _arange(c: Converter, *bounds: Any, **_where: Any) -> Any:
     start, step = (bounds[0] if len(bounds) > 1 else 0), (bounds[2] if len(bounds) > 2 else 1)
     dtype = c.result_dtype()
     inner = dtype if dtype.is_int else i64
+    if dtype.is_int:
+        start, step = (int(one) if isinstance(one, float) else one for one in (start, step))
     if not all(isinstance(one, int) for one in (start, step)):
         inner = f64 if dtype == f64 else f32
     found = c.w.cast(c.w.iota(c.result_dims(), 0, dtype if dtype.is_int else i64), inner)

@@ -92,7 +92,7 @@ def _full(c: Converter, *given: Any, **_where: Any) -> Any:
 @complex_row("_to_copy.default")
 def _converted(c: Converter, x: Any, **_how: Any) -> Any:
     if not is_complex(c.node.args[0].meta["val"]):
-        return _pair(c, x, c.w.apply("mul", x, 0))
+        return _pair(c, x, c.w.broadcast_to(c.w.full(0.0, c.w_dtype(x)), c.dims(x)))
     return c.w.cast(x, c.result_dtype())
 
 

@@ -143,7 +143,8 @@ def _power(c: Converter, a: Any, b: Any) -> Any:
     if not c.is_float(a) and not c.is_float(b):
         if isinstance(b, int) and 0 <= b:
             return c.elementwise(lambda f, x: _by_squares(f, x, b), (a,), "DEFAULT")
-        return c.elementwise(_power_of_integers, (a, b), "DEFAULT")
+        bits = max(c.w_dtype(one).bits for one in (a, b) if not isinstance(one, int))
+        return c.elementwise(_power_of_integers(min(bits, 64)), (a, b), "DEFAULT")
     # The exponent counts for the dtype, whatever is computed: an integer to the power 0.5 is a float.
     if isinstance(b, int | float) and b in (1, 2, 3, 4):
         return c.elementwise(lambda f, x, _: _times(f, x, int(b)), (a, b), "DEFAULT")
@@ -163,11 +164,20 @@ def _by_squares(f: F, x: Any, count: int) -> Any:
     return f("add", f("mul", x, 0), 1) if total is None else total
 
 
-def _power_of_integers(f: F, x: Any, y: Any) -> Any:
-    total, base, left = f("add", f("mul", y, 0), 1), f("add", x, f("mul", y, 0)), y
-    for _ in range(6):
-        total = f("select", f("ne", f("and", left, 1), 0), f("mul", total, base), total)
-        base, left = f("mul", base, base), f("shr", left, 1)
+def _power_of_integers(bits: int) -> Any:
+    """Return the power of integers of some bits, by the squares of all bits of the exponent but its sign."""
+
+    def power(f: F, x: Any, y: Any) -> Any:
+        total, base, left = f("add", f("mul", y, 0), 1), f("add", x, f("mul", y, 0)), y
+        for _ in range(bits - 1):
+            total = f("select", f("ne", f("and", left, 1), 0), f("mul", total, base), total)
+            base, left = f("mul", base, base), f("shr", left, 1)
+        return _beyond(f, x, y, total)
+
+    return power
+
+
+def _beyond(f: F, x: Any, y: Any, total: Any) -> Any:
     odd = f("select", f("ne", f("and", y, 1), 0), x, 1)
     inverse = f("select", f("eq", x, 1), 1, f("select", f("eq", x, -1), odd, 0))
     return f("select", f("lt", y, 0), inverse, total)

@@ -99,12 +99,14 @@ def _masked(c: Converter, x: Any, mask: Any, values: Any) -> Any:
 
 
 def _linear(c: Converter, places: Sequence[Any], sizes: Sequence[Dim]) -> Any:
-    """Return one number for places along several dimensions, of which negative ones count from the end."""
-    found = None
+    """Return one number for places along several dimensions, of which negative ones count from the end; -1 for none."""
+    found = inside = None
     for place, size in zip(places, sizes, strict=True):
         own = c.w.from_start(c.w.cast(place, dtypes.i64), size)
+        within = c.w.apply("and", c.w.apply("ge", own, 0), c.w.apply("lt", own, c.w.size(size, dtypes.i64)))
+        inside = within if inside is None else c.w.apply("and", inside, within)
         found = own if found is None else c.w.apply("add", c.w.apply("mul", found, c.w.size(size, dtypes.i64)), own)
-    return found
+    return found if inside is None else c.w.apply("select", inside, found, -1, dtype=dtypes.i64)
 
 
 def scattered(c: Converter, x: Any, axis: int, index: Any, source: Any, kind: str) -> Any:

@@ -14,7 +14,7 @@ from tessera.schedule.fuse.places import root_of
 from tessera.target.dims import Dim
 from tessera.torch.compiled.convert import Converter, order_of
 from tessera.torch.compiled.registry import row
-from tessera.torch.compiled.sizes import Unknown, dim_of
+from tessera.torch.compiled.sizes import Elsewhere, Unknown, dim_of
 
 
 @row("view.default", "_unsafe_view.default", "reshape.default", "view_copy.default", "unsqueeze.default")
@@ -281,10 +281,10 @@ def _by_strides(c: Converter, x: Any, _sizes: Any, strides: Sequence[Any], offse
     fake = c.node.args[0].meta["val"]
     order = order_of(fake)
     if not fake.is_contiguous() and order is None:
-        raise Unknown("memory with gaps")
+        raise Elsewhere("as_strided of memory with gaps")
     own, dims = c.dims(x), c.result_dims()
     if not own or not dims or not isinstance(fake.storage_offset(), int) or fake.storage_offset() != 0:
-        raise Unknown("memory from another place on")
+        raise Elsewhere("as_strided of memory from another place on")
     flat = c.w.reshape(x if order is None else c.w.transpose(x, order), [product(own)])
     place = c.w.broadcast_to(c.w.size(dim_of(0 if offset is None else offset), i64), dims)
     for axis, stride in enumerate(strides):
