@@ -106,7 +106,9 @@ def _linear(c: Converter, places: Sequence[Any], sizes: Sequence[Dim]) -> Any:
         within = c.w.apply("and", c.w.apply("ge", own, 0), c.w.apply("lt", own, c.w.size(size, dtypes.i64)))
         inside = within if inside is None else c.w.apply("and", inside, within)
         found = own if found is None else c.w.apply("add", c.w.apply("mul", found, c.w.size(size, dtypes.i64)), own)
-    return found if inside is None else c.w.apply("select", inside, found, -1, dtype=dtypes.i64)
+    if found is None or inside is None:
+        raise Unknown("places along no dimension")
+    return c.w.apply("select", inside, found, -1, dtype=dtypes.i64)
 
 
 def scattered(c: Converter, x: Any, axis: int, index: Any, source: Any, kind: str) -> Any:
