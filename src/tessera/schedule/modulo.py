@@ -2,9 +2,8 @@
 
 Each op gets a stage, 0 or 1. The loop then runs stage 0 of one iteration beside stage 1 of the iteration before, so
 that the products of one overlap the vector work of the other. All stages of the products are tried; other ops run as
-early as their operands allow, or, where all products are in stage 0, in stage 1 if they follow from them. The ops of
-both stages are put in one order by a list scheduler, which starts products as soon as it can and waits for them as late
-as it can, and the one with the shortest iteration wins.
+early as their operands allow. The ops of both stages are put in one order by a list scheduler, which starts products as
+soon as it can and waits for them as late as it can, and the one with the shortest iteration wins.
 """
 
 from __future__ import annotations
@@ -105,11 +104,9 @@ def overlapped(graph: Graph) -> list[Schedule]:
 def _stages(graph: Graph) -> Iterator[dict[Operation, int]]:
     """Yield the stages of all ops, for every way to give products theirs that dependences allow."""
     for chosen in product((0, 1), repeat=len(graph.products)):
-        if any(chosen) and all(chosen):
+        if len(set(chosen)) < 2:
             continue
         stage = dict.fromkeys(graph.start, 0)
-        if not any(chosen):  # all products beside the work on those of the iteration before
-            stage.update(dict.fromkeys(_behind(graph), 1))
         stage.update(zip(graph.products, chosen, strict=True))
         _delay(graph, stage)
         _guard(graph, stage)
@@ -117,17 +114,6 @@ def _stages(graph: Graph) -> Iterator[dict[Operation, int]]:
             stage[e.after.op] + e.distance >= stage[e.before.op] for e in graph.edges
         ):
             yield stage
-
-
-def _behind(graph: Graph) -> set[Operation]:
-    """Return the ops that follow from products of their iteration."""
-    found = set(graph.products)
-    for _ in graph.start:
-        more = {edge.after.op for edge in graph.edges if edge.before.op in found and not edge.distance} - found
-        if not more:
-            break
-        found |= more
-    return found
 
 
 def _delay(graph: Graph, stage: dict[Operation, int]) -> None:

@@ -20,9 +20,7 @@ After::
 
 `schedule.modulo` decides which op belongs to which iteration; the loop's attributes record the choice
 (`tessera_schedule.pipeline` and `.cycles`) and its note the reason. The producer's loop gets the same stages, so that
-it fetches in the order in which the consumers read. Where products do not depend on each other, but threads work on
-what they give, as where only the logsumexp of scores is wanted, they run beside the work of the iteration before.
-Loops that do nothing but add up products stay as they are.
+it fetches in the order in which the consumers read. Loops whose products do not depend on each other stay as they are.
 """
 
 from __future__ import annotations
@@ -83,16 +81,8 @@ class PipelineProductsPass(ScheduledPass):
             grid = roles.parent_op()
             warps = decisions.NUM_WARPS.of(grid) if isinstance(grid, GridOp) else None
             for loop in [op for op in roles.consumer.block.ops if isinstance(op, scf.ForOp)]:
-                if warps is not None and _has_work_between(loop.body.block):
+                if warps is not None and max(product_depths(loop.body.block).values(), default=0):
                     _try(roles, loop, warps, self.target.machine.rates, self.knobs)
-
-
-def _has_work_between(block: Block) -> bool:
-    """Return whether products wait for each other, or threads work on what they give before the next ones start."""
-    if max(product_depths(block).values(), default=0):
-        return True
-    products = [op for op in block.ops if isinstance(op, MmaOp)]
-    return any(isinstance(use.operation, _WORK) for op in products for use in op.result.uses)
 
 
 MACHINE = "ptx"
