@@ -14,7 +14,6 @@ from tessera.ir.graph.types import array_type
 from tessera.ir.graph.views import AliasOp, BroadcastOp, OwnOp, ReshapeOp, SliceOp, StopOp, TransposeOp
 from tessera.ops import arrays
 from tessera.runtime.arguments import check_writable
-from tessera.runtime.views import ArrayView
 
 Run = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
 _SAME = (AliasOp, BroadcastOp, OwnOp, ReshapeOp, SliceOp, StopOp, TransposeOp)
@@ -102,15 +101,7 @@ def spans_of(given: Sequence[Any], changed: Sequence[int]) -> list[Span]:
     views = [arrays.view(array, f"array {number}") for number, array in enumerate(given)]
     for number in changed:
         check_writable(f"array {number}", views[number])
-    return list(map(_span, views))
-
-
-def _span(view: ArrayView) -> Span:
-    if 0 in view.shape:
-        return 0, 0
-    steps = [(size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True)]
-    low, high = (sum(step for step in steps if (step < 0) is down) for down in (True, False))
-    return low * view.dtype.bytes, (high + 1) * view.dtype.bytes
+    return [view.span() for view in views]
 
 
 def check_apart(starts: Sequence[int], spans: Sequence[Span], changed: Sequence[int]) -> None:

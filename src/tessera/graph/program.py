@@ -22,7 +22,7 @@ from tessera.frontend.group.source import signature_of
 from tessera.graph.kept import graph_of, planned
 from tessera.graph.overwriting import change, write
 from tessera.graph.plan import Applied, Called, Changed, Group, Output, Step, Written
-from tessera.graph.recorded import Item, Launches, Roots, View, is_recorded, record
+from tessera.graph.recorded import Item, Launches, Roots, Run, Values, View, drop, is_recorded, record
 from tessera.graph.replay import Replay
 from tessera.ir.graph.types import dims_of
 from tessera.numerics.profiles import current_profile
@@ -38,10 +38,7 @@ from tessera.target.dims import Dim, solved
 if TYPE_CHECKING:
     from tessera.graph.explained import GraphExplanation
 
-Values = list[Any]
-"""What a run has computed, by the number of the value."""
 Sizes = Mapping[str, int]
-Run = Callable[[Values], None]
 Call = Callable[..., Any]
 
 _BASE = 1 << 44
@@ -155,9 +152,8 @@ class Program:
             else:
                 step(values)
             if gone:
-                drop = partial(_drop, gone)
-                drop(values)
-                steps.append(drop)
+                drop(gone, values)
+                steps.append(partial(drop, gone))
         return _Bound(steps, _replay(items, like, given, self.plan.results, held) if records else None, rules)
 
     def _step(self, step: Step, values: Values, sizes: Sizes) -> Run:
@@ -317,11 +313,6 @@ class _Launched:
         goals = [self._start(values[number]) + at for number, at in zip(self._goals, self._before, strict=True)]
         pointers = [goals[number] if is_result else starts[number] for is_result, number in self._sources]
         self._launch(pointers, self._scalars, (), self._stream([like]))
-
-
-def _drop(numbers: Sequence[int], values: Values) -> None:
-    for number in numbers:
-        values[number] = None
 
 
 def _make(makers: Sequence[arrays.Maker], goals: Sequence[int], like: Any, values: Values) -> None:

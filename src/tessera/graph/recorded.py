@@ -18,7 +18,15 @@ from tessera.runtime.recording import Launched, Made, Place, Range, Recorder, re
 from tessera.runtime.views import ArrayView
 
 Values = list[Any]
+"""What a run has computed, by the number of the value."""
 Run = Callable[[Values], None]
+
+
+def drop(numbers: Sequence[int], values: Values) -> None:
+    """Let values die that nothing needs any more."""
+    for number in numbers:
+        values[number] = None
+
 
 _CREATES = ("aten::new_empty", "aten::empty", "aten::empty_strided", "aten::empty_like")
 
@@ -180,8 +188,8 @@ def _named(fresh: Sequence[int], recorder: Recorder, values: Values) -> dict[Any
 
 
 def _lies(view: ArrayView) -> bool:
-    first, end = _extent(view)
-    return not first and end == prod(view.shape) and list(view.strides) == sorted(view.strides, reverse=True)
+    whole = view.span() == (0, prod(view.shape) * view.dtype.bytes)
+    return whole and list(view.strides) == sorted(view.strides, reverse=True)
 
 
 def _maker(like: Any, made: Any) -> tuple[arrays.Maker, int]:
@@ -191,16 +199,8 @@ def _maker(like: Any, made: Any) -> tuple[arrays.Maker, int]:
 
 def _range(place: Place, array: Any) -> Range:
     view, start = arrays.view(array, "an operand"), arrays.start(array, "an operand")
-    first, end = (at * view.dtype.bytes for at in _extent(view))
+    first, end = view.span()
     return Range(place, start, start + first, start + max(end, 1))
-
-
-def _extent(view: ArrayView) -> tuple[int, int]:
-    """Return the first and the end of the elements that an array has, counted from its start."""
-    if not prod(view.shape):
-        return 0, 0
-    steps = [(size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True)]
-    return sum(min(step, 0) for step in steps), 1 + sum(max(step, 0) for step in steps)
 
 
 @contextmanager

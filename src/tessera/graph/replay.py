@@ -6,14 +6,14 @@ more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from functools import partial
 from threading import Lock
 from typing import Any
 
 from tessera.data import dataclass
 from tessera.driver.launch import stream_source, table_of
-from tessera.graph.recorded import Item, Launches, Other, Roots, Values, View
+from tessera.graph.recorded import Item, Launches, Other, Roots, Run, Values, View, drop
 from tessera.numerics.dtypes import u8
 from tessera.ops import arrays
 from tessera.runtime.device import Device
@@ -24,8 +24,6 @@ ALIGNED = 256
 """Where parts of the memory start: at multiples of so many bytes."""
 MOST_HELD = 1 << 25
 """Launches are not started together where arrays of more bytes could be freed between them."""
-
-Step = Callable[[Values], None]
 
 
 class Replay:
@@ -94,7 +92,7 @@ class Replay:
             if isinstance(item, Launches):
                 yield from (number for number in item.results if self._last.get(number, piece.stop) >= piece.stop)
 
-    def _steps(self, piece: range, like: Any, device: Device) -> Generator[Step]:
+    def _steps(self, piece: range, like: Any, device: Device) -> Generator[Run]:
         if not piece:
             return
         items = self._items[piece.start : piece.stop]
@@ -109,7 +107,7 @@ class Replay:
             elif isinstance(item, Launches):
                 yield from (partial(_name, n, of) for n, of in item.same.items() if n in self._arrays)
         if gone:
-            yield partial(_drop, gone)
+            yield partial(drop, gone)
 
     def _launches(self, piece: range) -> _Piece:
         sizes: dict[Any, int] = {}
@@ -204,11 +202,6 @@ class _Together:
 
 def _name(number: int, of: int, values: Values) -> None:
     values[number] = values[of]
-
-
-def _drop(numbers: Sequence[int], values: Values) -> None:
-    for number in numbers:
-        values[number] = None
 
 
 def _uses(item: Item) -> set[int]:

@@ -159,18 +159,17 @@ def _numpy_maker(shape: tuple[int, ...], kind: Any) -> Maker:
             if isinstance(error, ValueError) and not _says(error, "too big", "maximum allowed"):
                 raise
             raise out_of_memory(shape) from error
-        if recording.current() is not None:
-            _note(made, made.ctypes.data, made.nbytes)
+        _note(made)
         return made
 
     return make
 
 
-def _note(made: Any, start: int, size: int) -> None:
+def _note(made: Any) -> None:
     """Note a new array where work is recorded."""
     recorder = recording.current()
     if recorder is not None:
-        recorder.take(start, size, made)
+        recorder.take(start(made, "a new array"), made.nbytes, made)
 
 
 def _torch_maker(shape: tuple[int, ...], kind: Any) -> Maker:
@@ -189,8 +188,7 @@ def unset_tensor(tensor: Any, shape: tuple[Any, ...], kind: Any) -> Any:
         if not _says(error, "out of memory", "not enough memory", "can't allocate memory", "overflow"):
             raise  # on a GPU, of a kernel before
         raise out_of_memory(shape) from error
-    if recording.current() is not None:
-        _note(made, made.data_ptr(), made.nbytes)
+    _note(made)
     return made
 
 

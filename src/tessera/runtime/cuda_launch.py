@@ -32,6 +32,20 @@ def driver_address(name: str) -> int:
         raise NotDirect(f"the driver has no {name}") from error
 
 
+def check_grid(programs: int) -> None:
+    """Refuse more programs than a launch may have.
+
+    Raises:
+        CallError: `grid-too-large`.
+    """
+    if programs > GRID_LIMIT:
+        raise CallError(
+            f"{programs} programs are more than a GPU's grid holds ({GRID_LIMIT})",
+            code="grid-too-large",
+            help="use larger tiles",
+        )
+
+
 class CudaLauncher:
     """A cubin loaded on one GPU.
 
@@ -218,12 +232,7 @@ class CudaPlan:
         for (start, launch), address, programs in zip(self._launches, block.addresses, counts, strict=True):
             if programs == 0:
                 continue
-            if programs > GRID_LIMIT:
-                raise CallError(
-                    f"{programs} programs are more than a GPU's grid holds ({GRID_LIMIT})",
-                    code="grid-too-large",
-                    help="use larger tiles",
-                )
+            check_grid(programs)
             (status,) = start(launch.started(programs, self.launcher.device.multiprocessors), queue, address)
             if status is not self._success and int(status) != 0:
                 cuda.check((status,))

@@ -5,28 +5,24 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from tessera.errors import CallError
 from tessera.runtime import cuda, workspaces
 from tessera.runtime.cuda_entry import (
     ATTRIBUTE,
     ATTRIBUTE_WORDS,
     CONFIG,
     CONFIG_WORDS,
-    GRID_LIMIT,
     OTHER_CONTEXT,
     PATCH,
     PROGRAMMATIC_SERIALIZATION,
     START,
     WALK,
 )
+from tessera.runtime.cuda_launch import CudaPlan, check_grid, driver_address
 from tessera.runtime.packing import Block, MapSlot, Packing
 from tessera.runtime.platforms import Again
 from tessera.target.artifact import Launch
-
-if TYPE_CHECKING:
-    from tessera.runtime.cuda_launch import CudaPlan
 
 _Walk = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -40,8 +36,6 @@ class CudaTable:
     """
 
     def __init__(self, launches: Sequence[Again], walk: int) -> None:
-        from tessera.runtime.cuda_launch import driver_address
-
         self._walk = _Walk(walk)
         self._blocks: list[Block] = []
         self._workspaces: list[Block] = []
@@ -55,8 +49,8 @@ class CudaTable:
             first = ctypes.addressof(block.slots)
             for place, (number, after) in enumerate(one.sources):
                 patches += _record(PATCH, goal=first + 8 * place, number=8 * number, after=after)
-            starts += self._starts(cast("CudaPlan", one.plan), block, one.scalars)
-        self._device = cast("CudaPlan", launches[0].plan).launcher.device
+            starts += self._starts(cast(CudaPlan, one.plan), block, one.scalars)
+        self._device = cast(CudaPlan, launches[0].plan).launcher.device
         self._patches = (ctypes.c_int64 * len(patches))(*patches)
         self._starts_table = (ctypes.c_int64 * len(starts))(*starts)
         words = _record(
@@ -78,7 +72,7 @@ class CudaTable:
 
     def _add(self, one: Again) -> Block:
         """Pack a kernel's parameters, which stay."""
-        plan = cast("CudaPlan", one.plan)
+        plan = cast(CudaPlan, one.plan)
         packing, launcher = plan.packing, plan.launcher
         block = packing.held(one.scalars)
         self._blocks.append(block)
@@ -95,12 +89,7 @@ class CudaTable:
         found: list[int] = []
         grids = zip(launcher.functions, launcher.artifact.launches, block.addresses, strict=True)
         for (function, launch, params), programs in zip(grids, plan.packing.counts(scalars), strict=True):
-            if programs > GRID_LIMIT:
-                raise CallError(
-                    f"{programs} programs are more than a GPU's grid holds ({GRID_LIMIT})",
-                    code="grid-too-large",
-                    help="use larger tiles",
-                )
+            check_grid(programs)
             if programs:
                 grid = launch.started(programs, launcher.device.multiprocessors)
                 found += _record(

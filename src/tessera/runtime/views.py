@@ -31,6 +31,14 @@ class ArrayView:
     device: Device
     readonly: bool
 
+    def span(self) -> tuple[int, int]:
+        """Return where the memory of the elements begins and ends, in bytes from the first one; nothing for none."""
+        if 0 in self.shape:
+            return 0, 0
+        steps = [(size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)]
+        low, high = sum(min(step, 0) for step in steps), sum(max(step, 0) for step in steps)
+        return low * self.dtype.bytes, (high + 1) * self.dtype.bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Reader:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tessera.ops.attn import flash_attention
 
-DEVICES = ("cpu", "cuda")
+_DEVICES = ("cpu", "cuda")
 
 
 @contextmanager
@@ -36,16 +36,11 @@ def sdpa() -> Generator[None]:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Any:
-        given: Sequence[Any] = (query, key, value)
-        if query.device.type in DEVICES and torch.is_autocast_enabled(query.device.type):
-            kind = torch.get_autocast_dtype(query.device.type)
-            *given, attn_mask = (cast_by(torch, one, kind) for one in (*given, attn_mask))
+        *given, attn_mask = in_autocast(torch, (query, key, value, attn_mask))
         if dropout_p > 0 or not is_taken(torch, given, attn_mask, is_causal, enable_gqa):
             options = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}
             return theirs(*given, **options, enable_gqa=enable_gqa)
-        q, k, v = (one if one.dim() == 4 else one[None] for one in given)
-        found = flash_attention(q, k, v, causal=is_causal, scale=scale, bias=attn_mask)
-        return found if query.dim() == 4 else found[0]
+        return computed(given, attn_mask, is_causal, scale)
 
     functional.scaled_dot_product_attention = ours
     try:
@@ -54,7 +49,22 @@ def sdpa() -> Generator[None]:
         functional.scaled_dot_product_attention = theirs
 
 
-def cast_by(torch: Any, array: Any, kind: Any) -> Any:
+def in_autocast(torch: Any, given: Sequence[Any]) -> list[Any]:
+    """Return arguments, of which the first is a tensor, as autocast has them, if it is on."""
+    device = given[0].device.type
+    if device not in _DEVICES or not torch.is_autocast_enabled(device):
+        return list(given)
+    return [_cast(torch, one, torch.get_autocast_dtype(device)) for one in given]
+
+
+def computed(given: Sequence[Any], mask: Any, causal: bool, scale: float | None) -> Any:
+    """Return the attention of queries, keys and values that `is_taken`, with a batch or without."""
+    q, k, v = (one if one.dim() == 4 else one[None] for one in given)
+    found = flash_attention(q, k, v, causal=causal, scale=scale, bias=mask)
+    return found if given[0].dim() == 4 else found[0]
+
+
+def _cast(torch: Any, array: Any, kind: Any) -> Any:
     """Return an argument as autocast has it."""
     if array is None or array.dtype not in (torch.float32, torch.bfloat16, torch.float16):
         return array
@@ -67,7 +77,7 @@ def is_taken(torch: Any, given: Sequence[Any], mask: Any, is_causal: bool, share
     kinds = {torch.float64, torch.float32, torch.bfloat16, torch.float16}
     if any(one.dtype != query.dtype or one.dim() != query.dim() for one in given) or query.dtype not in kinds:
         return False
-    if query.device.type not in DEVICES or torch.autograd.forward_ad._current_level >= 0:
+    if query.device.type not in _DEVICES or torch.autograd.forward_ad._current_level >= 0:
         return False
     if any(torch._C._functorch.is_functorch_wrapped_tensor(one) or not one.shape[-1] for one in given):
         return False

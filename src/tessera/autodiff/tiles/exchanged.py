@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from xdsl.dialects.scf import ForOp, IfOp, YieldOp
 from xdsl.ir import Block, Region, SSAValue
@@ -191,14 +191,8 @@ class Exchanger:
         known[around.body.block.args[0]] = emit.binary("sub", emit.binary("sub", count, number), emit.index(1))
         if exchange.whole is None:
             return self._added(exchange, moved, known, kept, totals, number)
-        then, other = Block(), Block()
-        with emit.into(then):
-            emit.add(YieldOp(*self._added(exchange, moved, known, kept, totals, number)))
-        with emit.into(other):
-            emit.add(YieldOp(*totals))
         reached = emit.binary("lt", number, count)
-        types = [total.type for total in totals]
-        return list(emit.add(IfOp(reached, types, Region(then), Region(other))).results)
+        return self._where(reached, lambda: self._added(exchange, moved, known, kept, totals, number), totals)
 
     def _reached(
         self,
@@ -212,12 +206,18 @@ class Exchanger:
         emit, around = self._emit, moved[0].around
         if exchange.whole is None or moved[0].counter in self._bounded:
             return self._added(exchange, moved, known, kept, totals)
-        then, other = Block(), Block()
+        reached = emit.binary("lt", known[moved[0].counter], again(emit, around.ub, known))
+        return self._where(reached, lambda: self._added(exchange, moved, dict(known), kept, totals), totals)
+
+    def _where(
+        self, reached: SSAValue, added: Callable[[], Sequence[SSAValue]], totals: Sequence[SSAValue]
+    ) -> list[SSAValue]:
+        """Return what is added up where a program is reached, and totals as they are elsewhere."""
+        emit, then, other = self._emit, Block(), Block()
         with emit.into(then):
-            emit.add(YieldOp(*self._added(exchange, moved, dict(known), kept, totals)))
+            emit.add(YieldOp(*added()))
         with emit.into(other):
             emit.add(YieldOp(*totals))
-        reached = emit.binary("lt", known[moved[0].counter], again(emit, around.ub, known))
         types = [total.type for total in totals]
         return list(emit.add(IfOp(reached, types, Region(then), Region(other))).results)
 

@@ -22,14 +22,12 @@ from tessera.backends.llvm.vecmath import vecmath_function
 from tessera.backends.nvidia import fp8
 from tessera.backends.simt.emitter import SIMT, SimtEmitter
 from tessera.numerics.dtypes import DType
+from tessera.numerics.elementary.exponential import CONSTANTS, LOG2_E
 from tessera.numerics.elementary.writer import UNIT
 from tessera.target.records import TargetRecord
 
 NVIDIA = Handlers()
 SHARED_SYMBOL = "tessera_shared"
-LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
-LOG2_E_LOW = 1.925963033500e-08
-"""What log2(e) is more than its nearest f32."""
 
 _CONSTRAINT = {"i8": "h", "i16": "h", "i32": "r", "i64": "l", "float": "f", "double": "d"}
 _PTX_BITS = {"i8": "b8", "i16": "b16", "i32": "b32", "i64": "b64"}
@@ -404,8 +402,8 @@ def _exp(emitter: NvidiaEmitter, value: str) -> str:
         return rough
     negated = emitter.fn.assign(f"fneg float {scaled}")
     lost = ops.intrinsic("fma", F32, value, ops.real(F32, LOG2_E), negated)
-    lost = ops.intrinsic("fma", F32, value, ops.real(F32, LOG2_E_LOW), lost)
-    exact = ops.intrinsic("fma", F32, rough, ops.binary("fmul", F32, lost, ops.real(F32, LN_2)), rough)
+    lost = ops.intrinsic("fma", F32, value, ops.real(F32, CONSTANTS["f32"].log2e_low), lost)
+    exact = ops.intrinsic("fma", F32, rough, ops.binary("fmul", F32, lost, ops.real(F32, math.log(2.0))), rough)
     # Infinities stay, and what rounds to them: their difference is NaN.
     within = emitter.fn.assign(f"fcmp olt float {ops.intrinsic('fabs', F32, scaled)}, {ops.real(F32, 127.0)}")
     return emitter.fn.assign(f"select i1 {within}, float {exact}, float {rough}")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from tessera.ops.attn import flash_attention
-from tessera.torch.attention import DEVICES, cast_by, is_taken
+from tessera.torch.attention import computed, in_autocast, is_taken
 
 torch: Any = import_module("torch")
 _functional: Any = torch.nn.functional
@@ -26,16 +25,12 @@ def attended(
 
     A mask by places is aligned to the first key, as PyTorch has it.
     """
-    if query.device.type in DEVICES and torch.is_autocast_enabled(query.device.type):
-        kind = torch.get_autocast_dtype(query.device.type)
-        query, key, value, attn_mask = (cast_by(torch, one, kind) for one in (query, key, value, attn_mask))
+    query, key, value, attn_mask = in_autocast(torch, (query, key, value, attn_mask))
     if is_causal and (attn_mask is not None or query.shape[-2] != key.shape[-2]):
         attn_mask, is_causal = _also_earlier(query, key, attn_mask), False
     if dropout_p > 0 or not is_taken(torch, (query, key, value), attn_mask, is_causal, enable_gqa):
         return _in_parts(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-    q, k, v = (one if one.dim() == 4 else one[None] for one in (query, key, value))
-    found = flash_attention(q, k, v, causal=is_causal, scale=scale, bias=attn_mask)
-    return found if query.dim() == 4 else found[0]
+    return computed((query, key, value), attn_mask, is_causal, scale)
 
 
 def _earlier(query: Any, key: Any) -> Any:

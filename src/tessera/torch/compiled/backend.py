@@ -141,6 +141,7 @@ class Compiled:
         self._program = Program(converted.module, calls, converted.contiguous, converted.hints, converted.loose)
         self._converted = converted
         self.kernels = len(self._program.kernels)
+        self._held = {one.untyped_storage().data_ptr() for one in converted.constants}
         self._kinds: dict[Any, _Kind] = {}
         self._last: _Kind | None = None
         """The kind of the last call whose tensors were contiguous where they have to be."""
@@ -189,8 +190,7 @@ class Compiled:
             as_given(in_order(found[value[0]], value[1]), value[2]) if is_tensor else _number(value, sizes)
             for is_tensor, value in self._converted.results
         ]
-        held = {one.untyped_storage().data_ptr() for one in self._converted.constants}
-        return [_apart(one, held) for one in results] if held else results
+        return [_apart(one, self._held) for one in results] if self._held else results
 
     def explain(self, sizes: dict[str, int], like: Any) -> GraphExplanation:
         """Return what it runs at some sizes, on the device of a tensor."""
