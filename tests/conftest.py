@@ -25,6 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_private_cache] = os.environ[_CACHE_VARIABLE] = tempfile.mkdtemp(
         prefix="tessera-tests-", dir=_memory()
     )
+    os.environ["TESSERA_COMPILE_PROCESSES"] = "1"  # the tests of a session are shared by processes already
     # No deadline: the first example of a kernel compiles it, later ones hit the cache.
     base = settings.get_profile("ci" if "CI" in os.environ else "default")
     settings.register_profile("tessera", base, deadline=None)

@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from tessera.data import dataclass
+from tessera.driver import ahead
 from tessera.driver.binding import bind_arguments
 from tessera.driver.direct_calls import DirectCalls, Given, Origin
 from tessera.driver.explain import Explanation
 from tessera.driver.launch import Launch, Stream
 from tessera.driver.traced import tracer_of
+from tessera.driver.variants import Wanted
 from tessera.entry.host import Callable as EntryCallable
 from tessera.errors import CallError, TesseraError, caller_location, shown
 from tessera.frontend.exact import exact
@@ -110,6 +112,10 @@ class Calls(EntryCallable, Generic[P, R], ABC):
                 return cast(R, trace(self, values))
             pointers, scalars, owners, key = self._read(values)
             plan = self._plans.get(key)
+            wants = ahead.current()
+            if wants is not None:
+                wants.add(self._wanted(values) if plan is None else None)
+                return cast(R, self._given_back(values))
             if plan is None:
                 plan = self._plan(values, pointers, key)
             queue = plan.stream(values) if stream is None else platform_of(plan.device).stream_address(stream)
@@ -203,6 +209,22 @@ class Calls(EntryCallable, Generic[P, R], ABC):
         Raises:
             TesseraError: an argument does not fit, or the code cannot be made.
         """
+
+    def _wanted(self, args: Sequence[Any]) -> Wanted | None:
+        """Return the code that a call of a new kind needs, None where it is there.
+
+        Args:
+            args: the arguments in order.
+        """
+        return None
+
+    def _given_back(self, args: Sequence[Any]) -> Any:
+        """Return what a call would, by the text of the kernel, as there may be no code yet."""
+        from tessera.frontend.source import source_of  # with much behind it, and most processes ask for none
+
+        names = [param.name for param in self.signature.params]
+        found = [args[names.index(name)] for name in source_of(self.signature.function).returned if name in names]
+        return found[0] if len(found) == 1 else tuple(found) or None
 
     def _positions(self, returns: tuple[int, ...]) -> tuple[int, ...]:
         """Turn positions among the run-time parameters into positions among all."""

@@ -10,6 +10,7 @@ from tessera.driver.explain import Explanation
 from tessera.driver.kernel import Kernel
 from tessera.driver.launch import InterpreterPlan, Launch, launcher_for
 from tessera.driver.settings import settings
+from tessera.driver.variants import Wanted
 from tessera.frontend.signature import Signature
 from tessera.runtime.device import Device
 from tessera.runtime.forking import compiling
@@ -44,6 +45,12 @@ class GroupKernel(Kernel[..., Any]):
         numbers: list[Any] = [None] * (len(self.signature.params) - len(views))
         shapes = [(view.shape, steps) for view, steps in zip(views, strides, strict=True)]
         return launcher.prepare([*shapes, *numbers]).launch
+
+    def needed(self, pointers: Sequence[int], views: Sequence[ArrayView], device: Device) -> Wanted | None:
+        """Return the code that `loaded` would have to compile, None where it would not."""
+        strides = [canonical_strides(view) for view in views]
+        spec = self._specialization([None] * len(self.signature.params), pointers, views, strides)
+        return self.wanted_for(spec, views, device)
 
     def __reduce__(self) -> str:
         raise TypeError("the kernel of a graph's group has no name of its own")

@@ -25,7 +25,7 @@ from tessera.driver.explain import Explanation
 from tessera.driver.launch import InterpreterPlan, Launch, checked, launcher_for, stream_source
 from tessera.driver.settings import settings
 from tessera.driver.traced import HasGradient
-from tessera.driver.variants import Space, Variant, Variants, destination_of
+from tessera.driver.variants import Space, Variant, Variants, Wanted, destination_of
 from tessera.entry.host import call_directly
 from tessera.errors import CallError, LanguageError, caller_location, shown
 from tessera.frontend.signature import (
@@ -218,6 +218,15 @@ class Kernel(Calls[P, R], HasGradient):
     def variant_for(self, spec: Specialization, views: Sequence[ArrayView], device: Device) -> Variant:
         """Return the code for arrays on a device."""
         return self.variants.find(spec, self.sizes_of(views), destination_of(device))
+
+    def _wanted(self, args: Sequence[Any]) -> Wanted | None:
+        _, views, spec = self.facts_of(args)
+        device = common_device([tensor.name for tensor in self._expected], views) or default_device()
+        return self.wanted_for(spec, views, device)
+
+    def wanted_for(self, spec: Specialization, views: Sequence[ArrayView], device: Device) -> Wanted | None:
+        """Return the code for arrays on a device as `variant_for` finds it, None where it is there."""
+        return self.variants.wanted(spec, self.sizes_of(views), destination_of(device))
 
     def loaded(self, pointers: Sequence[int], views: Sequence[ArrayView], device: Device) -> Launch:
         """Return how a kernel that takes arrays, and after them numbers at most, is launched on a device.

@@ -7,7 +7,7 @@ afterwards.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import product
 from typing import Any
@@ -16,7 +16,7 @@ from tessera.data import dataclass
 from tessera.digest import sha256
 from tessera.driver.agreement import Agreement
 from tessera.driver.binding import dim_texts
-from tessera.driver.cache import disk_cache
+from tessera.driver.cache import DiskCache, disk_cache
 from tessera.errors import LanguageError, ResourceError
 from tessera.frontend.exact import exact
 from tessera.frontend.reads import Reads
@@ -101,6 +101,44 @@ def _key_with(start: str, reads: Reads) -> str:
     return sha256(f"{start}\0{reads.digest()}".encode()).hexdigest()
 
 
+@dataclass(slots=True, eq=False)
+class Wanted:
+    """Code that is not there yet.
+
+    Args:
+        kind: what tells it from other code, but sizes that may be fixed in it.
+        sizes: size of every dimension text.
+        find: finds or compiles it.
+        found: the code, once it is there.
+    """
+
+    kind: Hashable
+    sizes: Mapping[str, int | None]
+    find: Callable[[], Variant]
+    found: Variant | None = None
+
+    def key(self, names: Collection[str] | None = None) -> Hashable:
+        """Return what tells it from other code, of sizes those that are named, or all."""
+        return self.kind, tuple((name, size) for name, size in self.sizes.items() if names is None or name in names)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _OnDisk:
+    """What the disk has of a variant.
+
+    Args:
+        variant: the variant, None where it has none.
+        reads: what was read of the program.
+        cache: where the variant is to be kept, None where it cannot be.
+        start: the part of its key that is known before the front end has run.
+    """
+
+    variant: Variant | None
+    reads: Reads
+    cache: DiskCache | None = None
+    start: str = ""
+
+
 class Variants:
     """All compiled variants of one kernel.
 
@@ -133,24 +171,69 @@ class Variants:
             spec = spec.seen_aliases([arg.written for arg in plain.artifact.args])
         return self._find(spec, sizes, destination)
 
+    def wanted(self, spec: Specialization, sizes: Mapping[str, int | None], destination: Destination) -> Wanted | None:
+        """Return what `find` would have to compile, None where it would not.
+
+        Args:
+            spec: as for `find`, like the others.
+            sizes: size of every dimension text.
+            destination: where it is to run.
+        """
+        seen, is_told = spec, True
+        if spec.has_aliases:
+            plain = self._there(spec.seen_aliases([False] * len(spec.args)), sizes, destination)
+            is_told = plain is not None
+            seen = spec if plain is None else spec.seen_aliases([arg.written for arg in plain.artifact.args])
+        if is_told and self._there(seen, sizes, destination) is not None:
+            return None
+        record = destination.record()  # here, where the device may be asked
+        there = replace(destination, record=lambda: record)
+        kind = self, without_sizes(spec), destination.identity
+        return Wanted(kind, sizes, lambda: self.find(spec, sizes, there))
+
     def _find(self, spec: Specialization, sizes: Mapping[str, int | None], destination: Destination) -> Variant:
-        entry = self._entries.setdefault((without_sizes(spec), destination.identity), [])
-        for variant in entry:
-            if variant.fits(sizes):
-                return variant
-        variant, reads = self._from_disk_or_compiler(spec, sizes, destination)
+        found = self._in_memory(spec, sizes, destination)
+        if found is not None:
+            return found
+        disk = self._look_up(spec, sizes, destination)
+        variant, reads = disk.variant, disk.reads
+        if variant is None:
+            variant = self._compile(spec, destination.record(), reads)
+            if disk.cache is not None and reads.complete:
+                disk.cache.store_paths(disk.start, reads.paths)
+                fixed = {self._texts.index(text): size for text, size in variant.fixed.items()}
+                disk.cache.store(_key_with(disk.start, reads), fixed, variant.artifact)
+        return self._kept(variant, reads, spec, destination)
+
+    def _there(self, spec: Specialization, sizes: Mapping[str, int | None], destination: Destination) -> Variant | None:
+        """Return a variant that is in memory or on disk."""
+        found = self._in_memory(spec, sizes, destination)
+        if found is not None:
+            return found
+        disk = self._look_up(spec, sizes, destination)
+        return None if disk.variant is None else self._kept(disk.variant, disk.reads, spec, destination)
+
+    def _in_memory(
+        self, spec: Specialization, sizes: Mapping[str, int | None], destination: Destination
+    ) -> Variant | None:
+        return next((one for one in self._entry(spec, destination) if one.fits(sizes)), None)
+
+    def _entry(self, spec: Specialization, destination: Destination) -> list[Variant]:
+        return self._entries.setdefault((without_sizes(spec), destination.identity), [])
+
+    def _kept(self, variant: Variant, reads: Reads, spec: Specialization, destination: Destination) -> Variant:
+        """Return a variant that is kept in memory."""
         self._agreement.check(self._signature.name, reads)
-        entry.append(variant)
+        self._entry(spec, destination).append(variant)
         return variant
 
-    def _from_disk_or_compiler(
-        self, spec: Specialization, sizes: Mapping[str, int | None], destination: Destination
-    ) -> tuple[Variant, Reads]:
+    def _look_up(self, spec: Specialization, sizes: Mapping[str, int | None], destination: Destination) -> _OnDisk:
+        """Look for a variant on disk."""
         reads = self._reads(spec)
         # Dumps of every pass are asked for: then the passes must run.
         disk = None if os.environ.get("TESSERA_DUMP_DIR") else disk_cache()
         if disk is None or not reads.complete:
-            return self._compile(spec, destination.record(), reads), reads
+            return _OnDisk(None, reads)
         start = self._key(spec, destination, disk.compiler_hash(), reads.roots)
         places = [sizes.get(text) for text in self._texts]
         for paths in disk.paths(start):
@@ -158,14 +241,9 @@ class Variants:
             found = disk.find(_key_with(start, reads), places)
             if found is not None and self._is_own(found[1], destination) and self._runs_here(found[1]):
                 fixed = {self._texts[place]: size for place, size in found[0].items()}
-                return Variant(fixed, found[1], "disk cache"), reads
+                return _OnDisk(Variant(fixed, found[1], "disk cache"), reads)
             reads = self._reads(spec)
-        variant = self._compile(spec, destination.record(), reads)
-        if reads.complete:
-            disk.store_paths(start, reads.paths)
-            fixed = {self._texts.index(text): size for text, size in variant.fixed.items()}
-            disk.store(_key_with(start, reads), fixed, variant.artifact)
-        return variant, reads
+        return _OnDisk(None, reads, disk, start)
 
     def _is_own(self, artifact: Artifact, destination: Destination) -> bool:
         """Return whether an artefact is this kernel's: its name and arguments are checked besides its key."""

@@ -28,6 +28,7 @@ class FunctionSource:
         lines: source lines that the tree was parsed from.
         liveness: which names live on after each statement.
         locals: the names that the function binds somewhere.
+        returned: the names that its last line returns.
     """
 
     function: Any
@@ -37,6 +38,7 @@ class FunctionSource:
     lines: tuple[str, ...]
     liveness: Liveness
     locals: Names
+    returned: tuple[str, ...]
 
     def locate(self, node: Any) -> Location:
         """Return where `node` stands in the user's file."""
@@ -98,11 +100,19 @@ def _parse(function: FunctionType, text: FunctionText) -> FunctionSource:
         if isinstance(node, ast.FunctionDef) and node.name == function.__code__.co_name:
             _mangle(node, function.__code__.co_qualname)
             lines = tuple(text.text.splitlines())
-            names = NONE.union(*map(names_bound, node.body))
+            names, returned = NONE.union(*map(names_bound, node.body)), _returned(node.body[-1])
             flatten(node)
             rewrite(node)
-            return FunctionSource(function, node, text.file, text.line_offset, lines, Liveness(node), names)
+            return FunctionSource(function, node, text.file, text.line_offset, lines, Liveness(node), names, returned)
     raise no_source(function)
+
+
+def _returned(last: ast.stmt) -> tuple[str, ...]:
+    """Return the names that a line returns."""
+    if not isinstance(last, ast.Return):
+        return ()
+    parts = last.value.elts if isinstance(last.value, ast.Tuple) else [last.value]
+    return tuple(part.id for part in parts if isinstance(part, ast.Name))
 
 
 _NAMED: dict[type[ast.AST], str] = {ast.Name: "id", ast.Attribute: "attr", ast.arg: "arg"}

@@ -159,7 +159,8 @@ def _step(step: Step) -> Any:
             dtypes = [dtype.name for dtype in step.dtypes]
             return ["group", step.name, step.text, step.shape.as_data(), dtypes, step.inputs, outputs]
         case Called():
-            return ["call", step.callee, step.operands, step.goals, step.lies]
+            types = [[_texts(dims), dtype.name] for dims, dtype in step.types]
+            return ["call", step.callee, step.operands, step.goals, step.lies, types]
         case Applied():
             sizes = _texts(step.dims), _texts(step.starts)
             return ["apply", step.kind, step.operands, step.goal, *sizes, step.numbers, step.fn]
@@ -176,8 +177,9 @@ def _step_from(data: Any) -> Step:
         made = tuple(Output(n, _dims(whole), BY_NAME[t], _dims(dims), dim_of(at)) for n, whole, t, dims, at in outputs)
         return Group(name, text, Shape.from_data(shape), tuple(BY_NAME[t] for t in dtypes), tuple(inputs), made)
     if kind == "call":
-        callee, *places = rest
-        return Called(callee, *map(tuple, places))
+        callee, operands, goals, lies, types = rest
+        made = tuple((_dims(dims), BY_NAME[dtype]) for dims, dtype in types)
+        return Called(callee, tuple(operands), tuple(goals), tuple(lies), made)
     if kind == "change":
         callee, *places = rest
         return Changed(callee, *map(tuple, places))

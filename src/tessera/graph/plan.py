@@ -71,12 +71,14 @@ class Called:
         operands: numbers of the values that it reads.
         goals: numbers of what it gives.
         lies: whether the elements of each result have to lie side by side, in order.
+        types: sizes and dtype of each result.
     """
 
     callee: str
     operands: tuple[int, ...]
     goals: tuple[int, ...]
     lies: tuple[bool, ...]
+    types: tuple[tuple[Dims, DType], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +258,8 @@ class _Planner:
         for result, is_loose in zip(op.results, loose, strict=True):
             self._number(result, None if is_loose else row_major(dims_of(result)))
         goals = tuple(self._numbers[value] for value in op.results)
-        return Called(op.callee.data, operands, goals, tuple(map(self._lies, op.results)))
+        types = tuple((dims_of(result), array_type(result).dtype) for result in op.results)
+        return Called(op.callee.data, operands, goals, tuple(map(self._lies, op.results)), types)
 
     def _changing(self, op: CallOp, operands: tuple[int, ...]) -> Changed:
         flags = self._overwritten[op]

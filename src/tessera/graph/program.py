@@ -13,12 +13,15 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera import ops
 from tessera.data import dataclass
+from tessera.driver import ahead
 from tessera.driver.group_kernel import GroupKernel
 from tessera.driver.launch import Launch, stream_source
 from tessera.driver.settings import settings
+from tessera.driver.variants import Wanted
 from tessera.entry.tables import NotDirect
 from tessera.frontend.group.accesses import Access, Shape, row_major
 from tessera.frontend.group.source import signature_of
+from tessera.graph.ahead import compile_ahead
 from tessera.graph.kept import graph_of, planned
 from tessera.graph.overwriting import change, write
 from tessera.graph.plan import Applied, Called, Changed, Group, Output, Step, Written
@@ -46,6 +49,10 @@ _BASE = 1 << 44
 
 _MOST_BOUND = 1024
 """Kinds of calls that a graph remembers: one with ever new sizes must not grow without limit."""
+
+
+_VIEWS = ("transpose", "reshape", "broadcast", "slice")
+"""Kinds of steps without launches."""
 
 
 class Program:
@@ -79,6 +86,8 @@ class Program:
         self.kernels = {group.name: self._kernel(group, group.shape) for group in groups}
         """The kernels of its groups by name; those for some sizes are others."""
         self._launched: dict[str, GroupKernel] = {}
+        launching = [step for step in self.plan.steps if not (isinstance(step, Applied) and step.kind in _VIEWS)]
+        self._several = len(launching) > 1
 
     def run(self, given: list[Any], sizes: Sizes, key: Any) -> list[Any]:
         """Run the graph.
@@ -133,6 +142,9 @@ class Program:
 
     def _bind(self, values: Values, sizes: Sizes, rules: object) -> _Bound:
         """Run the graph once, step by step, and return the steps, which are right for such arrays."""
+        if self._several and ahead.can():
+            step = partial(self._step, values=values, sizes=sizes)
+            compile_ahead(self.plan, values, partial(self._needed, sizes=sizes), step, partial(_value_of, sizes=sizes))
         steps: list[Run] = []
         items: list[Item] = []
         roots = Roots()
@@ -169,19 +181,15 @@ class Program:
             case Written():
                 return partial(write, step.target, step.value)
 
-    def _launch(self, group: Group, values: Values, sizes: Sizes) -> Run:
-        """Return how a group's kernel is launched on arrays such as these."""
+    def _fit(self, group: Group, values: Values, sizes: Sizes) -> _Fit | None:
+        """Return how a group's kernel fits arrays such as these, None where it has nothing to write."""
         like = next(value for value in values if value is not None)
-        makers = [
-            arrays.maker(like, tuple(_value_of(dim, sizes) for dim in output.whole), output.dtype)
-            for output in group.outputs
-        ]
         found = [arrays.view(values[number], "argument") for number in group.inputs]
         device = found[0].device if found else arrays.view(like, "argument").device
         made = [_view(output, sizes, device) for output in group.outputs]
         before = [_value_of(output.first, sizes) * output.dtype.bytes for output in group.outputs]
         if any(0 in view.shape for view in made):
-            return partial(_make, makers, [output.number for output in group.outputs], like)
+            return None
         starts = [arrays.start(values[number], "argument") for number in group.inputs]
         pointers: list[int] = []
         views: list[ArrayView] = []
@@ -190,12 +198,28 @@ class Program:
             views.append(_seen(access, group.shape, whole))
             apart = _BASE * (2 + access.number)
             pointers.append(apart + before[access.number] if access.is_result else starts[access.number])
-        kernel = self._launched[group.name] = self._kernel_at(group, sizes)
-        launch = kernel.loaded(pointers, views, device)
+        return _Fit(self._kernel_at(group, sizes), pointers, views, device, before)
+
+    def _needed(self, group: Group, values: Values, sizes: Sizes) -> Wanted | None:
+        """Make what a group writes, and return the code that its kernel needs, None where it is there."""
+        fit = self._fit(group, values, sizes)
+        like = next(value for value in values if value is not None)
+        _make(_makers(group, like, sizes), [output.number for output in group.outputs], like, values)
+        return None if fit is None else fit.kernel.needed(fit.pointers, fit.views, fit.device)
+
+    def _launch(self, group: Group, values: Values, sizes: Sizes) -> Run:
+        """Return how a group's kernel is launched on arrays such as these."""
+        like = next(value for value in values if value is not None)
+        makers = _makers(group, like, sizes)
+        fit = self._fit(group, values, sizes)
+        if fit is None:
+            return partial(_make, makers, [output.number for output in group.outputs], like)
+        self._launched[group.name] = fit.kernel
+        launch = fit.kernel.loaded(fit.pointers, fit.views, fit.device)
         scalars = [_value_of(dim, sizes) for dim in group.shape.sizes]
         sources = tuple((access.is_result, access.number) for access in group.shape.accesses)
-        stream = stream_source([like], device)
-        return _Launched(group, launch, makers, before, scalars, stream, sources, arrays.starter(like))
+        stream = stream_source([like], fit.device)
+        return _Launched(group, launch, makers, fit.before, scalars, stream, sources, arrays.starter(like))
 
     def _kernel_at(self, group: Group, sizes: Sizes) -> GroupKernel:
         """Return a group's kernel for some sizes, which are compiled in where no array has them."""
@@ -209,6 +233,33 @@ class Program:
         if found is None:
             found = self._alike[key] = GroupKernel(signature_of(group.name, *key))
         return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Fit:
+    """A group's kernel for some arrays.
+
+    Args:
+        kernel: the kernel.
+        pointers: addresses of its parameters; what it makes is taken to lie anywhere.
+        views: its parameters.
+        device: where they are.
+        before: how far the first byte of each result is from that of its array.
+    """
+
+    kernel: GroupKernel
+    pointers: list[int]
+    views: list[ArrayView]
+    device: Device
+    before: list[int]
+
+
+def _makers(group: Group, like: Any, sizes: Sizes) -> list[arrays.Maker]:
+    """Return what makes the arrays that a group writes."""
+    return [
+        arrays.maker(like, tuple(_value_of(dim, sizes) for dim in output.whole), output.dtype)
+        for output in group.outputs
+    ]
 
 
 def _view(output: Output, sizes: Sizes, device: Device) -> ArrayView:

@@ -28,7 +28,8 @@ def drop(numbers: Sequence[int], values: Values) -> None:
         values[number] = None
 
 
-_CREATES = ("aten::new_empty", "aten::empty", "aten::empty_strided", "aten::empty_like")
+CREATES = ("aten::new_empty", "aten::empty", "aten::empty_strided", "aten::empty_like")
+"""Ops of PyTorch that only make memory."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -225,14 +226,14 @@ def _mode() -> Any:
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             name = func._schema.name
-            if not (name in _CREATES or (torch._C.Tag.inplace_view not in func.tags and _is_view(func))):
+            if not (name in CREATES or (torch._C.Tag.inplace_view not in func.tags and is_view(func))):
                 self._recorder.refuse(f"PyTorch runs {name}")
             return func(*args, **(kwargs or {}))
 
     return Watched
 
 
-def _is_view(func: Any) -> bool:
+def is_view(func: Any) -> bool:
     """Return whether an op of PyTorch gives a view of an argument, and does nothing else."""
     schema = func._schema
     results = [one.alias_info for one in schema.returns]

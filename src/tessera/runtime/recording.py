@@ -131,11 +131,21 @@ def recording(known: Sequence[Range], exact: Sequence[Place] | None = None) -> G
         exact: where the pointers of each launch lie, if that is known.
     """
     made = Recorder(known, exact)
-    # The entry compares profiles by identity: an equal one of another identity makes it leave all calls to Python.
-    apart: Any = profiles.current_profile().encode().decode()
-    profile, token = profiles.current.set(apart), _current.set(made)
+    token = _current.set(made)
     try:
-        yield made
+        with calls_in_python():
+            yield made
     finally:
         _current.reset(token)
-        profiles.current.reset(profile)
+
+
+@contextmanager
+def calls_in_python() -> Generator[None]:
+    """Let the compiled entry leave all calls to Python."""
+    # It compares profiles by identity: an equal one of another identity makes it do so.
+    apart: Any = profiles.current_profile().encode().decode()
+    token = profiles.current.set(apart)
+    try:
+        yield
+    finally:
+        profiles.current.reset(token)
