@@ -195,7 +195,7 @@ def _lies(view: ArrayView) -> bool:
 
 def _maker(like: Any, made: Any) -> tuple[arrays.Maker, int]:
     view = arrays.view(made, "a result")
-    return arrays.maker(like, view.shape, view.dtype), prod(view.shape) * view.dtype.bytes
+    return arrays.quick_maker(like, view.shape, view.dtype), prod(view.shape) * view.dtype.bytes
 
 
 def _range(place: Place, array: Any) -> Range:

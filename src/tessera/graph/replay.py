@@ -185,7 +185,7 @@ class _Together:
 
     def __init__(self, piece: _Piece, table: Table, like: Any, device: Device) -> None:
         self._makers, self._numbers, self._table = piece.makers, piece.numbers, table
-        self._memory = arrays.maker(like, (piece.bytes_,), u8) if piece.bytes_ else None
+        self._memory = arrays.quick_maker(like, (piece.bytes_,), u8) if piece.bytes_ else None
         self._start = arrays.starter(like)
         self._stream = stream_source([like], device)
 
