@@ -10,10 +10,12 @@ import os
 from collections.abc import Generator, Hashable, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 
 from tessera.driver.cache import disk_cache
 from tessera.driver.settings import settings
-from tessera.driver.variants import Wanted
+from tessera.driver.variants import Variant, Wanted
+from tessera.runtime.forking import compiling
 from tessera.runtime.recording import calls_in_python
 
 
@@ -50,11 +52,16 @@ def _compile(wanted: Sequence[Wanted], count: int) -> None:
     from tessera.runtime.workers import share
 
     if len(wanted) > 1:
-        share([one.find for one in wanted], count)
+        share([partial(_find, one) for one in wanted], count)
     for one in wanted:
         with suppress(Exception):
-            one.found = one.find()
+            one.found = _find(one)
             one.found.origin = "compiled"  # by another process, for this one
+
+
+def _find(one: Wanted) -> Variant:
+    with compiling():  # not around the forks, for which other threads wait
+        return one.find()
 
 
 _current: ContextVar[Wants | None] = ContextVar("tessera_wants", default=None)

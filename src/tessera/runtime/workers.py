@@ -20,7 +20,7 @@ from tessera.runtime.environment import number_from
 
 _MOST = 16
 """Processes: each costs a fork, and few works have more long parts."""
-_LONGEST_S = 120.0
+_LONGEST_S = 60.0
 """How long processes may go on after this one has nothing left to do; one that hangs is not waited for."""
 _PLACE = struct.Struct("i")
 
