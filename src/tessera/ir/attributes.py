@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntAttr, IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute
 
 
@@ -33,6 +33,30 @@ def ints(values: Iterable[int]) -> ArrayAttr[IntAttr]:
 @lru_cache(maxsize=4096)
 def _ints(values: tuple[int, ...]) -> ArrayAttr[IntAttr]:
     return ArrayAttr([number(value) for value in values])
+
+
+@lru_cache(maxsize=4096)
+def words(values: tuple[int, ...]) -> DenseArrayBase[Any]:
+    """Return integers as an array of 64-bit words."""
+    return DenseArrayBase.from_list(i64, values)
+
+
+_PLAIN = (StringAttr, IntAttr)
+
+
+def exact_text(attribute: Attribute) -> str:
+    """Return an attribute's text, by which 0.0 and -0.0, which are equal attributes, are two."""
+    if isinstance(attribute, ArrayAttr):
+        parts = cast("tuple[Attribute, ...]", attribute.data)  # pyright: ignore[reportUnknownMemberType]
+        is_plain = all(type(part) in _PLAIN for part in parts)
+    else:
+        is_plain = type(attribute) in _PLAIN
+    return _plain_text(attribute) if is_plain else str(attribute)
+
+
+@lru_cache(maxsize=4096)
+def _plain_text(attribute: Attribute) -> str:
+    return str(attribute)
 
 
 @lru_cache(maxsize=4096, typed=True)

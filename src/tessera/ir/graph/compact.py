@@ -12,9 +12,11 @@ from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
+from xdsl.context import Context
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.parser import Parser
 
+from tessera.ir.attributes import exact_text
 from tessera.ir.collect import new_context
 from tessera.ir.graph import graph_dialect
 
@@ -47,10 +49,7 @@ def block_of(source: str) -> Block:
 
 
 class _Writer:
-    """Numbers the values and the attributes of a block.
-
-    Attributes are told apart by their texts: 0.0 and -0.0 are equal attributes.
-    """
+    """Numbers the values and the attributes of a block."""
 
     def __init__(self) -> None:
         self.texts: dict[str, int] = {}
@@ -77,13 +76,18 @@ class _Writer:
         return {name: self._attribute(each) for name, each in sorted(attributes.items())}
 
     def _attribute(self, attribute: Attribute) -> int:
-        return self.texts.setdefault(str(attribute), len(self.texts))
+        return self.texts.setdefault(exact_text(attribute), len(self.texts))
 
 
 @lru_cache(maxsize=4096)
 def _attribute(text: str) -> Attribute:
     """Return the attribute that a text says; attributes never change, so that one object serves all ops."""
-    return Parser(new_context(), text).parse_attribute()
+    return Parser(_context(), text).parse_attribute()
+
+
+@cache
+def _context() -> Context:
+    return new_context()
 
 
 @cache

@@ -105,7 +105,7 @@ reports: list[Report] = []
 @cache
 def decompositions() -> dict[Any, Any]:
     """Return how ops are taken apart before they become Graph IR; nobody may change the table."""
-    table: dict[Any, Any] = {**_decomp.core_aten_decompositions(), **_decomp.get_decompositions(_APART)}
+    table: dict[Any, Any] = {**_decomp._core_aten_decompositions_post_autograd(), **_decomp.get_decompositions(_APART)}
     for op in _WHOLE:
         for overload in op.overloads():
             table.pop(getattr(op, overload), None)
