@@ -5,9 +5,9 @@ Attributes never change, so that one object serves all ops that hold its value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntAttr, IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute
@@ -46,11 +46,9 @@ _PLAIN = (StringAttr, IntAttr)
 
 def exact_text(attribute: Attribute) -> str:
     """Return an attribute's text, by which 0.0 and -0.0, which are equal attributes, are two."""
-    if isinstance(attribute, ArrayAttr):
-        parts = cast("tuple[Attribute, ...]", attribute.data)  # pyright: ignore[reportUnknownMemberType]
-        is_plain = all(type(part) in _PLAIN for part in parts)
-    else:
-        is_plain = type(attribute) in _PLAIN
+    held: Any = attribute
+    parts: Sequence[Attribute] = held.data if type(held) is ArrayAttr else [attribute]
+    is_plain = all(type(part) in _PLAIN for part in parts)
     return _plain_text(attribute) if is_plain else str(attribute)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
-from typing import Any
+from typing import cast
 
 from xdsl.context import Context
 from xdsl.ir import Attribute, Block, Operation, SSAValue
@@ -19,6 +19,9 @@ from xdsl.parser import Parser
 from tessera.ir.attributes import exact_text
 from tessera.ir.collect import new_context
 from tessera.ir.graph import graph_dialect
+
+_Op = tuple[str, list[int], dict[str, int], dict[str, int], list[int]]
+"""An op's name, and numbers: of its operands, its properties and attributes, and the types of its results."""
 
 
 def compact_text(block: Block) -> str:
@@ -31,7 +34,7 @@ def compact_text(block: Block) -> str:
 
 def block_of(source: str) -> Block:
     """Return the block whose text `compact_text` gave."""
-    texts, arguments, ops = json.loads(source)
+    texts, arguments, ops = cast("tuple[list[str], list[int], list[_Op]]", json.loads(source))
     attributes = [_attribute(text) for text in texts]
     block = Block(arg_types=[attributes[at] for at in arguments])
     values: list[SSAValue] = [*block.args]
@@ -56,11 +59,11 @@ class _Writer:
         self._types: dict[Attribute, int] = {}
         self._values: dict[SSAValue, int] = {}
 
-    def op(self, op: Operation) -> list[Any]:
-        """Return an op as lists and numbers."""
+    def op(self, op: Operation) -> _Op:
+        """Return an op as numbers."""
         assert not op.regions, f"{op.name} has a region"
         operands = [self._values[value] for value in op.operands]
-        return [op.name, operands, self._named(op.properties), self._named(op.attributes), self.numbered(op.results)]
+        return op.name, operands, self._named(op.properties), self._named(op.attributes), self.numbered(op.results)
 
     def numbered(self, values: Sequence[SSAValue]) -> list[int]:
         """Number values, and return the numbers of their types."""

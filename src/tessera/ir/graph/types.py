@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import cast
+from typing import Any, cast
 
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Attribute, ParametrizedAttribute, SSAValue, TypeAttribute
@@ -67,7 +67,7 @@ class ArrayType(ParametrizedAttribute, TypeAttribute):
     @property
     def dims(self) -> tuple[Dim, ...]:
         """The size of each dimension."""
-        held = self.__dict__  # a cached property would be a field to xDSL
+        held: dict[str, Any] = vars(self)  # a cached property would be a field to xDSL
         if "_dims" not in held:
             held["_dims"] = tuple([dim_of(size.data) for size in self.sizes.data])
         return held["_dims"]

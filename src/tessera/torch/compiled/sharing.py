@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 from tessera.frontend.exact import exact
 
@@ -77,8 +77,8 @@ def _storages(nodes: Any) -> Iterator[int]:
 
 def _key(value: Any) -> Hashable:
     """Return a key that is equal for the same arguments only."""
-    if isinstance(value, list | tuple):
-        return tuple(map(_key, value))
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_key, cast("list[Any]", value)))
     if isinstance(value, dict):
-        return tuple((name, _key(each)) for name, each in value.items())
+        return tuple((name, _key(each)) for name, each in cast("dict[str, Any]", value).items())
     return value if isinstance(value, torch.device) else exact(value)
