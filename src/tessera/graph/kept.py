@@ -22,6 +22,7 @@ from tessera.graph.plan import Applied, Called, Changed, Dims, Group, Output, Pl
 from tessera.ir.graph.structure import GraphOp
 from tessera.ir.graph.types import dim_of
 from tessera.ir.passes import PassRunner, clone
+from tessera.ir.verifying import verify
 from tessera.numerics.dtypes import BY_NAME
 from tessera.runtime.forking import compiling
 from tessera.schedule.fuse.groups import GroupPass
@@ -36,6 +37,7 @@ def cut(module: ModuleOp) -> ModuleOp:
     """Return a copy of a graph that is cut into groups."""
     copy = clone(module)
     GroupPass().apply(copy)
+    verify(copy)
     return copy
 
 

@@ -9,8 +9,9 @@ from xdsl.ir import Operation, SSAValue
 
 from tessera.data import dataclass
 from tessera.frontend.group.accesses import Shape, Strides, row_major, shape_of
-from tessera.frontend.group.source import dtypes_of, text_of_group
+from tessera.frontend.group.source import dtypes_of
 from tessera.graph.overwriting import overwritten
+from tessera.ir.graph.compact import compact_text
 from tessera.ir.graph.structure import CallOp, GraphOp, GroupOp, ReturnOp, UpdateOp
 from tessera.ir.graph.sums import ContractOp, ReduceOp
 from tessera.ir.graph.takes import AddRowsOp, StoredOp
@@ -251,7 +252,7 @@ class _Planner:
         shape = shape_of(op, [self._strides[value] for value in op.inputs], layouts, self._hints)
         name = f"{self._graph.sym_name.data}_{self._groups}"
         self._groups += 1
-        return Group(name, text_of_group(op), shape, dtypes_of(op, shape), inputs, outputs)
+        return Group(name, compact_text(op.body.block), shape, dtypes_of(op, shape), inputs, outputs)
 
     def _call(self, op: CallOp, operands: tuple[int, ...]) -> Called:
         loose = self._loose.get(op.callee.data, [False] * len(op.results))

@@ -5,11 +5,11 @@ Attributes never change, so that one object serves all ops that hold its value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntAttr, IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute
 
 
@@ -33,6 +33,28 @@ def ints(values: Iterable[int]) -> ArrayAttr[IntAttr]:
 @lru_cache(maxsize=4096)
 def _ints(values: tuple[int, ...]) -> ArrayAttr[IntAttr]:
     return ArrayAttr([number(value) for value in values])
+
+
+@lru_cache(maxsize=4096)
+def words(values: tuple[int, ...]) -> DenseArrayBase[Any]:
+    """Return integers as an array of 64-bit words."""
+    return DenseArrayBase.from_list(i64, values)
+
+
+_PLAIN = (StringAttr, IntAttr)
+
+
+def exact_text(attribute: Attribute) -> str:
+    """Return an attribute's text, by which 0.0 and -0.0, which are equal attributes, are two."""
+    held: Any = attribute
+    parts: Sequence[Attribute] = held.data if type(held) is ArrayAttr else [attribute]
+    is_plain = all(type(part) in _PLAIN for part in parts)
+    return _plain_text(attribute) if is_plain else str(attribute)
+
+
+@lru_cache(maxsize=4096)
+def _plain_text(attribute: Attribute) -> str:
+    return str(attribute)
 
 
 @lru_cache(maxsize=4096, typed=True)

@@ -11,6 +11,7 @@ import tessera as ts
 from tessera.backends.nvidia import compile_nvidia
 from tessera.backends.nvidia.assemble import instruction_counts, resources
 from tessera.backends.nvidia.assembler_faults import respelled
+from tessera.backends.nvidia.mnemonics import word
 from tessera.backends.simt.placement import place_shared
 from tessera.errors import ResourceError
 from tessera.ir.target.memory import AllocOp, BarrierOp, BufferStoreOp
@@ -44,6 +45,14 @@ def test_every_target_gets_ptx_and_from_sm_75_a_cubin(target: str) -> None:
     if code.code_kind == "cubin":
         assert code.code[:4] == b"\x7fELF"
         assert code.reflection["kernels"]["softmax"]["spill_store_bytes"] == 0
+
+
+def test_words_begin_where_pythons_boundaries_say() -> None:
+    text = "or.b32 xor.b32;or.b32 %or.b32 nor.b32\tor.b32 _or.b32 4or.b32 mbarrier.sync bar.sync {barrier.cta.sync"
+    for names in (["or"], ["bar", "barrier"], ["or", "bar"]):
+        either = "|".join(names)
+        found = [match.span() for match in re.finditer(word(*names) + r"\.\w+", text)]
+        assert found == [match.span() for match in re.finditer(rf"\b(?:{either})\.\w+", text)] != []
 
 
 def wide_extremes(x: ts.Tensor[4, 64, ts.f64], y: ts.Tensor[4, 64, ts.f64]) -> None:

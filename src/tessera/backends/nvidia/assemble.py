@@ -14,6 +14,7 @@ from tessera.backends.llvm.refusals import refusal
 from tessera.backends.nvidia import ptx
 from tessera.backends.nvidia.assembler_faults import respelled
 from tessera.backends.nvidia.in_flight import check_products
+from tessera.backends.nvidia.mnemonics import word
 from tessera.backends.nvidia.ptx import llvm, parsed, target_machine
 from tessera.backends.nvidia.ptxas import several_at_once
 from tessera.errors import CompilerFault, TargetError
@@ -158,24 +159,24 @@ def resources(report: str) -> dict[str, dict[str, int]]:
 
 
 _INSTRUCTIONS = {
-    "mma": ("mma.sync", r"\bmma\.sync"),
-    "wgmma": ("wgmma.mma_async", r"\bwgmma\.mma_async"),
-    "tcgen05": ("tcgen05.mma", r"\btcgen05\.mma"),
-    "ldmatrix": ("ldmatrix.", r"\bldmatrix\."),
-    "stmatrix": ("stmatrix.", r"\bstmatrix\."),
-    "cp.async": ("cp.async.c", r"\bcp\.async\.c[ag]\."),
-    "tma": ("cp.async.bulk.", r"\bcp\.async\.bulk\."),
-    "barrier": ("bar", r"\bbar(?:rier)?\.(?:cta\.)?sync"),
-    "shuffle": ("shfl.", r"\bshfl\."),
-    "fma": ("fma.rn", r"\bfma\.rn"),
-    "atomic": (".", r"\b(?:atom|red)\."),
+    "mma": word("mma") + r"\.sync",
+    "wgmma": word("wgmma") + r"\.mma_async",
+    "tcgen05": word("tcgen05") + r"\.mma",
+    "ldmatrix": word("ldmatrix") + r"\.",
+    "stmatrix": word("stmatrix") + r"\.",
+    "cp.async": word("cp") + r"\.async\.c[ag]\.",
+    "tma": word("cp") + r"\.async\.bulk\.",
+    "barrier": word("bar", "barrier") + r"\.(?:cta\.)?sync",
+    "shuffle": word("shfl") + r"\.",
+    "fma": word("fma") + r"\.rn",
+    "atomic": word("atom", "red") + r"\.",
 }
-"""By kind: a text that all such instructions have, which is found faster than what they are like."""
+"""What instructions of a kind are like."""
 
 
 def instruction_counts(ptx: str) -> dict[str, int]:
     """Return how often each kind of matrix, copy and synchronisation instruction stands in the PTX."""
-    counts = {name: len(re.findall(pattern, ptx)) for name, (text, pattern) in _INSTRUCTIONS.items() if text in ptx}
-    for kind in re.findall(r"\bmma\.sync\.aligned\.(\S+)", ptx) if counts.get("mma") else ():
+    counts = {name: len(re.findall(pattern, ptx)) for name, pattern in _INSTRUCTIONS.items()}
+    for kind in re.findall(word("mma") + r"\.sync\.aligned\.(\S+)", ptx) if counts["mma"] else ():
         counts[f"mma.{kind}"] = counts.get(f"mma.{kind}", 0) + 1
     return {name: count for name, count in counts.items() if count}

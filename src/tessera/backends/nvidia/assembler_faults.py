@@ -8,31 +8,32 @@ from __future__ import annotations
 
 import re
 
+from tessera.backends.nvidia.mnemonics import word
 from tessera.target.nvidia import compute_capability
 from tessera.target.records import TargetRecord
 
-_SIGN_SET = re.compile(r"\bor\.b32\s+(%\w+), (%\w+), (-\d+);")
-_NARROW_EXTREME = re.compile(r"\b(max|min)\.([su])16\s+(%\w+), ([^,;]+), ([^;]+);")
-_ABSOLUTE = re.compile(r"\babs\.s(16|32|64)\s+(%\w+), (%\w+);")
-_EXTREME = re.compile(r"\b(?:max|min)\.[su](?:16|32)\b")
-_NARROW_DIFFERENCE = re.compile(r"\bsub\.s16\s+(%\w+), (%\w+), (%\w+);")
-_NO_MAXIMUM = re.compile(r"\bmax\.u64\s+(%\w+), (%\w+), 0;")
-_NARROW_NEGATION = re.compile(r"\b(?:neg\.s|sub\.s)(16)\s+(%\w+), (?:0, )?(%\w+);")
-_NEGATION = re.compile(r"\bneg\.s(32)\s+(%\w+), (%\w+);")
-_LARGER = re.compile(r"\bmax\.u32\s+(%\w+), (%\w+), (\d+);")
-_LIMITED = re.compile(r"\bmin\.s32\s+%\w+, (%\w+), \d+;")
-_SHIFT = re.compile(r"\bshr\.s32\s+(%\w+), (%\w+), (\d+);")
-_PRODUCT = re.compile(r"\bmul((?:\.ftz)?(?:\.sat)?\.f32\s+%\w+, (%\w+), (%\w+);)")
-_READ_AT = re.compile(r"\b(?:ld|atom)\.[\w.:]+\s+(%\w+), \[(%\w+)\]")
-_COPY = re.compile(r"\bmov\.[bfsu]32\s+(%\w+), (%\w+);")
-_UPPER = re.compile(r"\bmul\.hi\.u32\s+(%\w+), ([^,;]+), ([^;]+);")
-_EXTENDED = re.compile(r"\bcvt\.u64\.u32\s+%\w+, (%\w+);|\bmov\.b64\s+%\w+, \{(%\w+), 0\};")
-_LESS = re.compile(r"\b(?:sub|neg)\.[su]64\b")
+_SIGN_SET = re.compile(word("or") + r"\.b32\s+(%\w+), (%\w+), (-\d+);")
+_NARROW_EXTREME = re.compile(f"({word('max', 'min')})" + r"\.([su])16\s+(%\w+), ([^,;]+), ([^;]+);")
+_ABSOLUTE = re.compile(word("abs") + r"\.s(16|32|64)\s+(%\w+), (%\w+);")
+_EXTREME = re.compile(word("max", "min") + r"\.[su](?:16|32)\b")
+_NARROW_DIFFERENCE = re.compile(word("sub") + r"\.s16\s+(%\w+), (%\w+), (%\w+);")
+_NO_MAXIMUM = re.compile(word("max") + r"\.u64\s+(%\w+), (%\w+), 0;")
+_NARROW_NEGATION = re.compile(word("neg", "sub") + r"\.s(16)\s+(%\w+), (?:0, )?(%\w+);")
+_NEGATION = re.compile(word("neg") + r"\.s(32)\s+(%\w+), (%\w+);")
+_LARGER = re.compile(word("max") + r"\.u32\s+(%\w+), (%\w+), (\d+);")
+_LIMITED = re.compile(word("min") + r"\.s32\s+%\w+, (%\w+), \d+;")
+_SHIFT = re.compile(word("shr") + r"\.s32\s+(%\w+), (%\w+), (\d+);")
+_PRODUCT = re.compile(word("mul") + r"((?:\.ftz)?(?:\.sat)?\.f32\s+%\w+, (%\w+), (%\w+);)")
+_READ_AT = re.compile(word("ld", "atom") + r"\.[\w.:]+\s+(%\w+), \[(%\w+)\]")
+_COPY = re.compile(word("mov") + r"\.[bfsu]32\s+(%\w+), (%\w+);")
+_UPPER = re.compile(word("mul") + r"\.hi\.u32\s+(%\w+), ([^,;]+), ([^;]+);")
+_EXTENDED = re.compile(word("cvt") + r"\.u64\.u32\s+%\w+, (%\w+);|" + word("mov") + r"\.b64\s+%\w+, \{(%\w+), 0\};")
+_LESS = re.compile(word("sub", "neg") + r"\.[su]64\b")
 _OWN = "%tessera_"
 """How registers of these rewrites begin: inline assembly has names of its own."""
 _ENTRY = re.compile(r"(?=^\.visible \.entry )", re.MULTILINE)
-_HALVES = re.compile(r"\bmov\.b32\s+\{(_|%\w+), (%\w+)\}, (%\w+);")
-_UNPACKED_FP8 = re.compile(r"\bcvt\.rn\.f16x2\.e\dm\dx2\s+%\w+, (%\w+);")
+_HALVES = re.compile(word("mov") + r"\.b32\s+\{(_|%\w+), (%\w+)\}, (%\w+);")
+_UNPACKED_FP8 = re.compile(word("cvt") + r"\.rn\.f16x2\.e\dm\dx2\s+%\w+, (%\w+);")
 _LOADED = re.compile(r"^\s*ld(?:matrix)?\.[^{%]*(?:\{([^}]*)\}|(%\w+))", re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""What PTX calls the matrix instructions of `target.fragments`, up to their operands."""
+"""What PTX calls the matrix instructions of `target.fragments`, up to their operands, and how names are looked for."""
 
 from __future__ import annotations
 
@@ -19,3 +19,12 @@ def warpgroup_mnemonic(instruction: WgmmaInstruction) -> str:
     kinds = (instruction.acc_dtype, instruction.a_dtype, instruction.b_dtype)
     types = ".".join(_TYPES.get(kind, kind) for kind in kinds)
     return f"wgmma.mma_async.sync.aligned.m64n{instruction.n}k{instruction.k}.{types}"
+
+
+def word(*names: str) -> str:
+    r"""Return the pattern of a text that begins a word of PTX: one of some names.
+
+    It begins with the name, which Python finds many times faster than the `\b` that it looks for behind it.
+    """
+    ways = [rf"{name}(?<!\w{name})" for name in names]
+    return ways[0] if len(ways) == 1 else f"(?:{'|'.join(ways)})"

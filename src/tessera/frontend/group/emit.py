@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from xdsl.dialects.builtin import LocationAttr
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tessera.data import dataclass
 from tessera.frontend.group.accesses import Access, Shape, operand_place, taken_access
 from tessera.ir.graph.points import CastOp, FullOp, IotaOp, MapOp, SizeOp
-from tessera.ir.graph.structure import GroupOp
 from tessera.ir.graph.sums import PartsOp, ReduceOp
 from tessera.ir.graph.takes import TakeOp
 from tessera.ir.graph.types import array_type
@@ -49,26 +47,23 @@ class Emitter:
     """Writes a group's ops for one program.
 
     Args:
-        group: the group.
+        ops: the group's ops; the last one names its results.
         shape: the kernel's form.
         arguments: its parameters: one for each access, then the sizes.
         sizes: elements of each axis that a program takes.
-        location: where the group's source is.
     """
 
     def __init__(
         self,
-        group: GroupOp,
+        ops: Block,
         shape: Shape,
         arguments: Sequence[SSAValue],
         sizes: Sequence[int],
-        location: LocationAttr,
     ) -> None:
-        self._group = group
+        self._ops = ops
         self._shape = shape
         self._arguments = dict(zip((*shape.accesses, *shape.sizes), arguments, strict=True))
         self._sizes = sizes
-        self._location = location
         self._held: dict[tuple[SSAValue, Place], Held] = {}
         self._block = Block()
 
@@ -87,7 +82,6 @@ class Emitter:
         self._add(grid)
 
     def _add(self, op: Operation) -> Operation:
-        op.location = self._location
         self._block.add_op(op)
         return op
 
@@ -100,7 +94,7 @@ class Emitter:
         return self._add(DimOp(self._arguments[access], self._shape.along(access).index(axis))).results[0]
 
     def _store(self) -> None:
-        end = self._group.body.block.last_op
+        end = self._ops.last_op
         assert end is not None, "a group ends with its yield"
         for access in self._shape.accesses:
             if access.is_result:

@@ -15,10 +15,9 @@ from tessera.frontend.group.accesses import Access, Shape
 from tessera.frontend.group.emit import Emitter
 from tessera.frontend.signature import ScalarParam, Signature, TensorParam
 from tessera.frontend.specialize import Specialization
-from tessera.ir.graph.structure import GraphOp, GroupOp
-from tessera.ir.graph.structure import ReturnOp as GraphReturnOp
+from tessera.ir.graph.compact import block_of
+from tessera.ir.graph.structure import GroupOp
 from tessera.ir.graph.types import array_type
-from tessera.ir.text import parse_module, text_of
 from tessera.ir.tile.structure import KernelOp, ReturnOp
 from tessera.numerics.dtypes import DType, Policy, i64
 from tessera.target.dims import Dim
@@ -30,7 +29,7 @@ class GroupSource(Generated):
 
     Args:
         name: the kernel's name.
-        text: the group's ops, in a group without operands' names.
+        text: the group's ops, as `compact_text` gives them.
         shape: the kernel's form.
     """
 
@@ -45,15 +44,13 @@ class GroupSource(Generated):
 
     def build(self, signature: Signature, spec: Specialization) -> BuiltKernel:
         """Return the kernel in TIR-H."""
-        group = next(op for op in parse_module(self.text).walk() if isinstance(op, GroupOp))
         fixed = self._fixed(signature, spec)
         infos = argument_infos(signature, spec)
         infos = [replace(info, written=info.name.startswith("y")) for info in infos]
         types = argument_types(signature, lambda dim: dim.scale if dim.is_static else fixed.get(str(dim)))
         kernel = KernelOp(self.name, infos, types, spec.profile)
-        kernel.location = group.location
         sizes = [self._elements(number, fixed) for number in range(len(self.shape.axes))]
-        Emitter(group, self.shape, kernel.body.block.args, sizes, group.location).write(kernel.body.block)
+        Emitter(block_of(self.text), self.shape, kernel.body.block.args, sizes).write(kernel.body.block)
         kernel.body.block.add_op(ReturnOp())
         return BuiltKernel(ModuleOp([kernel]), fixed, ())
 
@@ -77,7 +74,7 @@ def signature_of(name: str, text: str, shape: Shape, dtypes: Sequence[DType]) ->
 
     Args:
         name: the kernel's name.
-        text: as `text_of_group` gives it.
+        text: as `compact_text` gives it.
         shape: the kernel's form.
         dtypes: as `dtypes_of` gives them.
     """
@@ -98,11 +95,3 @@ def dtypes_of(group: GroupOp, shape: Shape) -> tuple[DType, ...]:
     """Return the dtype of each array that a group reads or writes, in the order of its kernel's form."""
     values = [(group.outputs if access.is_result else group.inputs)[access.number] for access in shape.accesses]
     return tuple(array_type(value).dtype for value in values)
-
-
-def text_of_group(group: GroupOp) -> str:
-    """Return a group's ops, as those of a graph whose arguments are its operands."""
-    graph = GraphOp("group", [value.type for value in group.inputs])
-    clone = group.clone(dict(zip(group.inputs, graph.body.block.args, strict=False)))
-    graph.body.block.add_ops([clone, GraphReturnOp(clone.results)])
-    return text_of(ModuleOp([graph]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import cast
+from typing import Any, cast
 
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Attribute, ParametrizedAttribute, SSAValue, TypeAttribute
@@ -31,6 +31,8 @@ def dim_of(source: str) -> Dim:
 
 def ordered(dim: Dim) -> Dim:
     """Return a size with the factors of each term, and then the terms, in one order, so that equal sums are equal."""
+    if not dim.more and len(dim.factors) < 2:
+        return dim
     terms = [Dim(tuple(sorted(term.factors, key=str)), term.scale) for term in dim.terms]
     terms.sort(key=lambda term: (not term.factors, str(term.factors)))
     return Dim(terms[0].factors, terms[0].scale, tuple(terms[1:]))
@@ -60,12 +62,15 @@ class ArrayType(ParametrizedAttribute, TypeAttribute):
     @classmethod
     def of(cls, dims: Sequence[Dim], dtype: DType) -> ArrayType:
         """Make the type from sizes and a dtype."""
-        return cls(texts(dims), element_type(dtype))
+        return _type_of(tuple(dims), dtype)
 
     @property
     def dims(self) -> tuple[Dim, ...]:
         """The size of each dimension."""
-        return tuple(dim_of(size.data) for size in self.sizes.data)
+        held: dict[str, Any] = vars(self)  # a cached property would be a field to xDSL
+        if "_dims" not in held:
+            held["_dims"] = tuple([dim_of(size.data) for size in self.sizes.data])
+        return held["_dims"]
 
     @property
     def rank(self) -> int:
@@ -86,6 +91,11 @@ class ArrayType(ParametrizedAttribute, TypeAttribute):
                 dim_of(size.data)
             except LanguageError as error:
                 raise VerifyException(f"{size.data!r} is no size: {error.message}") from None
+
+
+@lru_cache(maxsize=65536)
+def _type_of(dims: tuple[Dim, ...], dtype: DType) -> ArrayType:
+    return ArrayType(texts(dims), element_type(dtype))
 
 
 def array_type(value: SSAValue) -> ArrayType:

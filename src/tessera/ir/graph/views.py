@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
@@ -75,12 +76,18 @@ class ReshapeOp(TesseraOp):
     @property
     def places(self) -> tuple[int | None, ...] | None:
         """The source's dimension of each of the result's that is not 1; None where more than ones come and go."""
-        source = [axis for axis, dim in enumerate(dims_of(self.source)) if dim != ONE]
-        result = [axis for axis, dim in enumerate(dims_of(self.result)) if dim != ONE]
-        if [dims_of(self.source)[axis] for axis in source] != [dims_of(self.result)[axis] for axis in result]:
-            return None
-        of = dict(zip(result, source, strict=True))
-        return tuple(of.get(axis) for axis in range(len(dims_of(self.result))))
+        return _kept(dims_of(self.source), dims_of(self.result))
+
+
+@lru_cache(maxsize=4096)
+def _kept(old: tuple[Dim, ...], new: tuple[Dim, ...]) -> tuple[int | None, ...] | None:
+    """Return the old dimension of each new one that is not 1; None where more than ones come and go."""
+    source = [axis for axis, dim in enumerate(old) if dim != ONE]
+    result = [axis for axis, dim in enumerate(new) if dim != ONE]
+    if [old[axis] for axis in source] != [new[axis] for axis in result]:
+        return None
+    of = dict(zip(result, source, strict=True))
+    return tuple(of.get(axis) for axis in range(len(new)))
 
 
 @op_definition

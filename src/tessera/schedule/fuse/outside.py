@@ -8,6 +8,7 @@ from typing import Any
 
 from xdsl.ir import Operation, SSAValue
 
+from tessera.ir.attributes import exact_text
 from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.structure import CallOp, GraphOp, ReturnOp
 from tessera.ir.graph.sums import PartsOp, ReduceOp
@@ -75,7 +76,7 @@ def _share(graph: GraphOp) -> None:
     for op in list(graph.body.block.ops):
         if _acts(op) or not op.results or _is_returned(op):
             continue
-        properties = sorted((name, str(value)) for name, value in op.properties.items())  # 0 and -0 differ
+        properties = sorted((name, exact_text(value)) for name, value in op.properties.items())
         key = op.name, tuple(op.operands), tuple(properties), tuple(op.result_types)
         first = known.setdefault(key, op)
         if first is not op:

@@ -33,9 +33,10 @@ class Reach:
 
     def put(self, op: Operation, group: Group) -> None:
         """Know that an op has joined a group."""
-        if group not in self._needed:
+        if group not in self._needed:  # nothing needs it yet
             self._bits[group] = 1 << len(self._bits)
-            self._needed[group] = 0
+            self._needed[group] = self._read(op, group)
+            return
         own = self._bits[group]
         more = self._read(op, group) & ~(self._needed[group] | own)
         if more:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
-from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, i64
+from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Block, Operation, SSAValue
 
-from tessera.ir.attributes import text
+from tessera.ir.attributes import text, words
 from tessera.ir.graph.structure import GraphOp, GroupOp, YieldOp
 from tessera.schedule.fuse.group import Group
 from tessera.schedule.fuse.places import AT, LOOSE, is_view
@@ -41,10 +41,10 @@ class GroupWriter:
 
     def write(self) -> dict[Group, GroupOp]:
         """Replace the graph's ops; return what the groups have become that are needed."""
-        waiting = list(self._units())
-        self._needed = {value for unit in (*waiting, self._end) for value in self._reads(unit)}
+        waiting = {unit: self._reads(unit) for unit in self._units()}
+        self._needed = {value for reads in (*waiting.values(), self._end.operands) for value in reads}
         while waiting:
-            late = [unit for unit in waiting if not self._written(unit)]
+            late = {unit: reads for unit, reads in waiting.items() if not self._written(unit, reads)}
             assert len(late) < len(waiting), "groups form no cycle"
             waiting = late
         _copy(self._end, self._ready, self._new)
@@ -79,9 +79,8 @@ class GroupWriter:
         """Return what something reads from memory."""
         return unit.inputs(self._absorbed) if isinstance(unit, Group) else dict.fromkeys(unit.operands)
 
-    def _written(self, unit: Operation | Group) -> bool:
+    def _written(self, unit: Operation | Group, reads: Iterable[SSAValue]) -> bool:
         """Write what runs as one; return whether all that it reads was there."""
-        reads = self._reads(unit)
         if not all(value in self._ready for value in reads):
             return False
         if isinstance(unit, Group):
@@ -97,10 +96,10 @@ class GroupWriter:
         made = GroupOp([self._ready[value] for value in inputs], [value.type for value in outputs])
         made.location = next(iter(group.places)).location
         made.attributes[AXES] = ArrayAttr([text(str(dim)) for dim in group.axes])
-        made.attributes[ROWS] = DenseArrayBase.from_list(i64, sorted(group.reduced))
+        made.attributes[ROWS] = words(tuple(sorted(group.reduced)))
         inside: dict[SSAValue, SSAValue] = dict(zip(inputs, made.body.block.args, strict=True))
         for op, place in group.places.items():
-            _copy(op, inside, made.body.block).attributes[AT] = DenseArrayBase.from_list(i64, place)
+            _copy(op, inside, made.body.block).attributes[AT] = words(place)
         made.body.block.add_op(YieldOp([inside[value] for value in outputs]))
         self._new.add_op(made)
         self._made[group] = made

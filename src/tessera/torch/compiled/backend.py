@@ -19,6 +19,7 @@ from tessera.torch.compiled.calls import instead
 from tessera.torch.compiled.computed import Computed
 from tessera.torch.compiled.convert import Converted, Converter, as_given, as_held, in_order
 from tessera.torch.compiled.folding import fold
+from tessera.torch.compiled.sharing import partition
 from tessera.torch.compiled.sizes import Unknown
 
 torch: Any = import_module("torch")
@@ -104,7 +105,7 @@ reports: list[Report] = []
 @cache
 def decompositions() -> dict[Any, Any]:
     """Return how ops are taken apart before they become Graph IR; nobody may change the table."""
-    table: dict[Any, Any] = {**_decomp.core_aten_decompositions(), **_decomp.get_decompositions(_APART)}
+    table: dict[Any, Any] = {**_decomp._core_aten_decompositions_post_autograd(), **_decomp.get_decompositions(_APART)}
     for op in _WHOLE:
         for overload in op.overloads():
             table.pop(getattr(op, overload), None)
@@ -259,8 +260,7 @@ def backend(traced: Any, examples: Sequence[Any], *, options: Any = None, mode: 
     def compiler(graph: Any, inputs: Sequence[Any]) -> Any:
         return compile_graph(graph, inputs, fallback)
 
-    cut = _aot.min_cut_rematerialization_partition
     common: Any = import_module("torch._dynamo.backends.common")
-    whole = common.aot_autograd(fw_compiler=compiler, decompositions=decompositions(), partition_fn=cut)
+    whole = common.aot_autograd(fw_compiler=compiler, decompositions=decompositions(), partition_fn=partition)
     with instead():
         return whole(traced, examples)

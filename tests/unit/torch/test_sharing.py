@@ -1,0 +1,73 @@
+"""Training steps cut in two: which ops become one before, beside PyTorch's own choice."""
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from functorch.compile import aot_function, nop  # noqa: E402 - only where PyTorch is
+from torch._functorch.compile_utils import fx_graph_cse  # noqa: E402
+
+from tessera.torch.compiled.sharing import share  # noqa: E402
+
+
+def shared(function: Any, *args: Any) -> tuple[Any, Any]:
+    """Return a traced training step as it is shared here and by PyTorch."""
+    found: list[Any] = []
+
+    def cut(joint: Any, inputs: Any, **facts: Any) -> Any:
+        expected = fx_graph_cse(joint.graph)
+        share(joint.graph)
+        found.extend([joint.graph, expected])
+        return torch._functorch.partitioners.default_partition(joint, inputs, **facts)
+
+    aot_function(function, fw_compiler=nop, partition_fn=cut)(*args)
+    return found[0], found[1]
+
+
+def listed(graph: Any) -> list[Any]:
+    graph.eliminate_dead_code()
+    return [(str(node.target), [str(each) for each in node.all_input_nodes]) for node in graph.nodes]
+
+
+def results(x: Any, y: Any) -> Any:
+    return x * y, x * y, (x + 1.0).sum(), (x + 1.0).mean(), x.view(-1), x.view(-1)
+
+
+def inside(x: Any, y: Any) -> Any:
+    return (torch.sin(x) @ y + torch.sin(x) @ y).sum() + (x.transpose(0, 1) + x.transpose(0, 1)).sum()
+
+
+def chance(x: Any, y: Any) -> Any:
+    return (torch.rand_like(x) - torch.rand_like(x)) * x + torch.dropout(y, 0.5, True) + torch.dropout(y, 0.5, True)
+
+
+@pytest.mark.parametrize("function", [results, inside, chance])
+def test_ops_that_compute_the_same_become_one_where_pytorch_makes_them_one(function):
+    args = [torch.randn(4, 4, requires_grad=True) for _ in range(2)]
+    ours, expected = shared(function, *args)
+    assert listed(ours) == listed(expected)
+
+
+def test_constants_that_compare_equal_stay_apart():
+    graph = torch.fx.symbolic_trace(lambda x: (x, x, x, x)).graph
+    x = next(iter(graph.nodes))
+    with graph.inserting_before(graph.output_node()):
+        values = (0.0, -0.0, 0, False, 0.0, torch.float32, torch.device("cpu"), torch.device("cpu"))
+        for value in values:
+            graph.call_function(torch.ops.aten.mul.Tensor, (x, [value]))
+    share(graph)
+    assert len([node for node in graph.nodes if node.op == "call_function"]) == len(values) - 2
+
+
+def test_a_write_keeps_what_is_read_before_and_after_apart():
+    graph = torch.fx.symbolic_trace(lambda x: x).graph
+    x = next(iter(graph.nodes))
+    with graph.inserting_before(graph.output_node()):
+        for target in ("sin", "sin", "zero_", "sin"):
+            graph.call_function(getattr(torch.ops.aten, target).default, (x,))
+    share(graph)
+    assert [str(node.target) for node in graph.nodes][1:-1] == [
+        f"aten.{name}.default" for name in ("sin", "zero_", "sin")
+    ]
