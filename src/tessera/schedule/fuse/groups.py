@@ -7,7 +7,7 @@ where no other op would have to run in between. Views and constants are not plac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from math import prod
 
 from xdsl.dialects.builtin import ModuleOp
@@ -64,6 +64,8 @@ from tessera.target.dims import Dim
 MOST_REPEATED = 12
 REPEATED = 64
 """The cost of ops (`numerics.functions`) that readers along more axes compute for themselves."""
+SMALL = 16
+"""The cost of ops that readers compute again where they read fewer bytes in this way."""
 CHEAP = 8
 """The cost of ops that any readers compute for themselves, rather than read what they give."""
 
@@ -130,7 +132,15 @@ class Cutter:
                 absorbed |= group.places.keys()
                 for op in group.places:
                     del self._home[op]
+        self._join_numbers()
         return list(dict.fromkeys(self._home.values())), absorbed
+
+    def _join_numbers(self) -> None:
+        """Let groups of single numbers, as counters are, be one: a launch takes longer than they do."""
+        into: Group | None = None
+        for group in list(dict.fromkeys(self._home.values())):
+            if not group.axes and not group.repeated and (into is None or self._unite(into, group, {})):
+                into = group
 
     def _join_beside(self) -> None:
         """Let groups that read one array at the same places, and do not need each other, be one."""
@@ -159,19 +169,21 @@ class Cutter:
         """Let readers compute again what follows from one array by few maps: they need not read what a group writes."""
         for group in list(dict.fromkeys(self._home.values())):
             for op in group.places:
-                if isinstance(op, MapOp | CastOp) and group.reduced:
+                if isinstance(op, MapOp | CastOp) and (group.reduced or group.parts):
                     self._repeat(op, group)
 
     def _repeat(self, op: Operation, group: Group) -> None:
         readers = self._readers_of(op, group)
-        chain = self._chain(op.results[0])
-        if not readers or not chain or not chain <= group.places.keys():
+        chain = self._chain(op.results[0], group.places)
+        if not readers or not chain:
             return
         alone = Group(group.axes, {one: group.places[one] for one in group.places if one in chain})
         full = [value for value, place in dict.fromkeys(reads_of(alone)) if len(set(place) - {NONE}) == len(group.axes)]
-        small = sum(map(_cost, chain)) <= CHEAP and all(_bits(value) <= _bits(op.results[0]) for value in full)
-        fits = all(len({*reader.inputs(), *alone.inputs()}) <= MOST_INPUTS for reader in readers)
-        if small and fits and len(full) <= 1:
+        read = {reader: reader.inputs() for reader in readers}
+        more = sum(_bits(value) for inputs in read.values() for value in full if value not in inputs)
+        small = sum(map(_cost, chain)) <= SMALL and more < _bits(op.results[0]) * (1 + len(readers))
+        fits = all(len({*inputs, *alone.inputs()}) <= MOST_INPUTS for inputs in read.values())
+        if small and fits:
             for reader in readers:
                 reader.repeated |= chain
 
@@ -250,7 +262,7 @@ class Cutter:
 
     def _place_point(self, op: Operation) -> None:
         known = [found for found in map(self._found, op.operands) if found is not None]
-        known.sort(key=lambda found: (not found[0].reduced, -max(map(self._order.__getitem__, found[0].places))))
+        known.sort(key=lambda found: self._rank(found[0]))
         chosen: tuple[Group, Place] | None = None
         for group, place in known:
             if chosen is None:
@@ -266,6 +278,10 @@ class Cutter:
         if chosen is None:
             chosen = _alone(op.results[0])
         self._put(op, *chosen)
+
+    def _rank(self, group: Group) -> tuple[bool, bool, int]:
+        """Return what groups are tried by: first those of rows and of parts, which join no other, then late ones."""
+        return not group.reduced, group.parts is None, -max(map(self._order.__getitem__, group.places))
 
     def _agreed(self, op: Operation, group: Group, place: Place) -> Place | None:
         """Return the place at which all of an op's operands in a group lie, None where they differ."""
@@ -299,7 +315,7 @@ class Cutter:
                 return
             self._refuse(op, found[0], self._why_not(op, found[0]) or BY_PARTS)
         group, place = self._for_parts(op)
-        group.repeated |= self._chain(op.source)
+        group.repeated |= self._chain(op.source, self._home)
         self._put(op, group, place)
 
     def _beside(self, value: SSAValue) -> tuple[Group, Place] | None:
@@ -333,15 +349,20 @@ class Cutter:
             group = self._by_parts[key] = fresh
         return group, place
 
-    def _chain(self, value: SSAValue) -> set[Operation]:
-        """Return the maps that compute a value from memory and from results of reductions, where they are few."""
+    def _chain(self, value: SSAValue, within: Container[Operation]) -> set[Operation]:
+        """Return the maps that compute a value from memory and from results of reductions, where they are few.
+
+        Args:
+            value: the value.
+            within: ops that are computed; what others give is in memory.
+        """
         found = set[Operation]()
         work = [value]
         while work:
             owner = work.pop().owner
             if not isinstance(owner, Operation) or owner in found:
                 continue
-            if isinstance(owner, MapOp | CastOp) and owner in self._home:
+            if isinstance(owner, MapOp | CastOp) and owner in within:
                 found.add(owner)
                 work += owner.operands
             elif is_view(owner):

@@ -157,6 +157,22 @@ def goes_along_columns(op: ReduceOp) -> bool:
     return held <= MOST_HELD and (programs >= FEW_PROGRAMS or held * outer * inner <= FEW_ELEMENTS)
 
 
+def rows_held(rows: int, columns: int) -> int:
+    """Return how many rows of a matrix a program holds whose columns are combined in steps, all where none fits.
+
+    A power of two, or what fills most of one; there are enough programs, or few elements.
+    """
+    if rows <= OUTER:
+        return rows
+    few = rows * columns <= FEW_ELEMENTS
+    fits = [
+        size
+        for size in range(LEAST_HELD, OUTER + 1)
+        if rows % size == 0 and (few or rows // size * -(-columns // columns_beside(size)) >= FEW_PROGRAMS)
+    ]
+    return max(fits, key=lambda size: (size / power_of_two(size), size), default=rows)
+
+
 def columns_beside(held: int) -> int:
     """Return how many neighbouring columns a program takes which holds so many elements of each."""
     return min(max(8192 // power_of_two(held), 16), 128)
@@ -192,6 +208,8 @@ def _is_own(op: CastOp) -> bool:
     return same and value.has_one_use() and isinstance(value.owner, MapOp | CastOp | TakeOp)
 
 
+LEAST_HELD = 8
+"""Rows from which on what a program finds of them is little beside them."""
 INNER, OUTER = 1024, 64
 """Elements along the last dimension, and along others, that a program combines."""
 MOST_INNER = 4096
@@ -211,10 +229,33 @@ def _take_parts(op: ReduceOp) -> None:
         return
     axis = wide[-1]
     last = axis == max(at for at, dim in enumerate(dims) if dim != ONE)
-    inner = min(power_of_two(dims[axis].scale), MOST_INNER) if dims[axis].is_static else INNER
-    parts = PartsOp(op.source, op.fn.data, axis, inner if last else OUTER)
+    most, count = (MOST_INNER, INNER) if last else (OUTER, OUTER)
+    if dims[axis].is_static:
+        count = min(power_of_two(dims[axis].scale), most)
+    parts = PartsOp(op.source, op.fn.data, axis, count)
     insert([parts], op)
     op.operands[0] = parts.result
+    _take_columns(op)
+
+
+def _take_columns(op: ReduceOp) -> None:
+    """Let columns of parts be combined in steps, of which each is a kernel's that holds what it combines."""
+    dims = dims_of(op.source)
+    rows = prod(dims[axis].scale for axis in op.reduced)
+    left = [axis for axis in range(len(dims)) if axis not in op.reduced and dims[axis] != ONE]
+    if not is_static(dims) or left != [len(dims) - 1] or rows <= MOST_HELD:
+        return
+    held = rows_held(rows, dims[-1].scale)
+    if rows // held > MOST_HELD or held == rows:
+        return
+    split = ReshapeOp(op.source, [Dim((), rows // held), Dim((), held), dims[-1]])
+    first = ReduceOp(split.result, op.fn.data, [1])
+    second = ReduceOp(first.result, op.fn.data, [0])
+    shaped = ReshapeOp(second.result, dims_of(op.result))
+    insert([split, first, second, shaped], op)
+    op.result.replace_all_uses_with(shaped.result)
+    op.detach()
+    op.erase()
 
 
 def _is_long(op: ReduceOp, wide: Sequence[int]) -> bool:

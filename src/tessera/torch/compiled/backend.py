@@ -15,10 +15,13 @@ from tessera.graph.explained import GraphExplanation
 from tessera.graph.program import Program
 from tessera.ops import arrays
 from tessera.target.dims import Dim
+from tessera.torch.compiled.aten_calls import as_given, as_held
 from tessera.torch.compiled.calls import instead
+from tessera.torch.compiled.channels_last import Layout, layout_of
 from tessera.torch.compiled.computed import Computed
-from tessera.torch.compiled.convert import Converted, Converter, as_given, as_held, in_order
+from tessera.torch.compiled.convert import Converted, Converter
 from tessera.torch.compiled.folding import fold
+from tessera.torch.compiled.layouts import Lies, in_order, order_of
 from tessera.torch.compiled.sharing import partition
 from tessera.torch.compiled.sizes import Unknown
 
@@ -152,10 +155,13 @@ class Compiled:
     def __call__(self, args: list[Any]) -> list[Any]:
         """Run it."""
         graph = self._converted
+        changed = [[args[at] for at, _ in each] for each in graph.written]
         tensors = [args[at] for at in graph.arguments]
         tensors += graph.constants
         for number in graph.pairs:
             tensors[number] = as_held(tensors[number])
+        for number, order in graph.turned:
+            tensors[number] = tensors[number].permute(order)
         kind = self._last
         if kind is None or not kind.has(tensors):
             tensors, kind = self._looked_at(tensors)
@@ -168,9 +174,9 @@ class Compiled:
         # A size may be a number that no tensor has.
         key = *sizes.values(), kind, *[tensor.data_ptr() & 15 for tensor in tensors]
         if not torch.is_grad_enabled():
-            return self._run(tensors, sizes, key)
+            return self._run(tensors, sizes, key, changed)
         with torch.no_grad():
-            return self._run(tensors, sizes, key)
+            return self._run(tensors, sizes, key, changed)
 
     def _looked_at(self, tensors: list[Any]) -> tuple[list[Any], _Kind]:
         """Return tensors, contiguous where they have to be, with their kind."""
@@ -185,8 +191,10 @@ class Compiled:
         self._last = kind if all(map(is_, ready, tensors)) else self._last
         return ready, kind
 
-    def _run(self, tensors: list[Any], sizes: dict[str, int], key: Any) -> list[Any]:
+    def _run(self, tensors: list[Any], sizes: dict[str, int], key: Any, changed: list[list[Any]]) -> list[Any]:
         found = self._program.run(tensors, sizes, key)
+        for targets, written in zip(changed, self._converted.written, strict=True):
+            torch._foreach_copy_(targets, [found[number] for _, number in written])
         results = [
             as_given(in_order(found[value[0]], value[1]), value[2]) if is_tensor else _number(value, sizes)
             for is_tensor, value in self._converted.results
@@ -204,13 +212,19 @@ def _apart(result: Any, held: set[int]) -> Any:
     return result.clone() if shares else result
 
 
-def _as_traced(traced: Any, why: str) -> Any:
-    """Return what runs a graph as PyTorch traced it."""
+def _as_traced(traced: Any, layout: Layout, why: str) -> Any:
+    """Return what runs a graph as PyTorch traced it, on arrays that lie as they were traced."""
+    places = [node for node in traced.graph.nodes if node.op == "placeholder"]
+    fakes = [(at, node.meta["val"]) for at, node in enumerate(places) if node.name in layout.saved]
+    lies = [(at, Lies(order_of(fake) or tuple(range(fake.ndim)), False)) for at, fake in fakes]
 
     def run(*args: Any) -> Any:
         for ran in watching:
             ran.append(why)
-        return traced.forward(*args)
+        given = list(args)
+        for at, one in lies:
+            given[at] = in_order(given[at], one)
+        return traced.forward(*given)
 
     return _aot.make_boxed_func(run)
 
@@ -219,24 +233,26 @@ def _number(value: Any, sizes: dict[str, int]) -> Any:
     return value.value(sizes) if isinstance(value, Dim | Computed) else value
 
 
-def compile_graph(traced: Any, _examples: Sequence[Any], fallback: str = "aten") -> Any:
+def compile_graph(traced: Any, fallback: str = "aten", layout: Layout | None = None) -> Any:
     """Return the compiled form of a traced graph of ATen ops.
 
     Args:
         traced: the graph.
         fallback: what runs ops that have no row: `aten`, or `error`, which refuses.
+        layout: how its images lie; by default where the graph is fastest alone.
 
     Raises:
         CallError: `no-row` for such an op where they are refused.
     """
     fold(traced)
+    layout = layout or layout_of(traced)
     try:
-        converted = Converter(traced).run()
+        converted = Converter(traced, layout).run()
     except Unknown as why:
         reports.append(Report(0, 0, Counter(), str(why)))
         if fallback == "error":
             raise CallError(f"torch.compile: the graph has {why}", code="no-row", help=_HELP) from None
-        return _as_traced(traced, str(why))
+        return _as_traced(traced, layout, str(why))
     if converted.left and fallback == "error":
         ops = ", ".join(f"{name} ({count})" for name, count in converted.left.most_common())
         raise CallError(f"torch.compile: no row for {ops}", code="no-row", help=_HELP)
@@ -257,10 +273,30 @@ def backend(traced: Any, examples: Sequence[Any], *, options: Any = None, mode: 
     given: dict[str, Any] = options or {}
     fallback = given.get("fallback", "aten")
 
-    def compiler(graph: Any, inputs: Sequence[Any]) -> Any:
-        return compile_graph(graph, inputs, fallback)
+    agreed: list[Layout] = []
+    """The layout of a forward graph that has a backward graph, which may be compiled later, in another thread."""
+
+    def cut(joint: Any, inputs: Any, *, num_fwd_outputs: int, **more: Any) -> Any:
+        agreed[:] = [layout_of(joint, num_fwd_outputs)]
+        return partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **more)
+
+    def forward(graph: Any, _inputs: Sequence[Any]) -> Any:
+        return compile_graph(graph, fallback, agreed[0] if agreed else None)
+
+    def backward(graph: Any, _inputs: Sequence[Any]) -> Any:
+        return compile_graph(graph, fallback, agreed[0].of_backward() if agreed else None)
+
+    def alone(graph: Any, _inputs: Sequence[Any]) -> Any:
+        return compile_graph(graph, fallback)
 
     common: Any = import_module("torch._dynamo.backends.common")
-    whole = common.aot_autograd(fw_compiler=compiler, decompositions=decompositions(), partition_fn=partition)
+    whole = common.aot_autograd(
+        fw_compiler=forward,
+        bw_compiler=backward,
+        inference_compiler=alone,
+        decompositions=decompositions(),
+        partition_fn=cut,
+        keep_inference_input_mutations=True,
+    )
     with instead():
         return whole(traced, examples)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, cast
 
@@ -20,9 +20,13 @@ from tessera.ir.graph.types import dims_of as dims_of_value
 from tessera.ir.graph.writer import GraphWriter
 from tessera.numerics.dtypes import DType
 from tessera.ops.arrays import by_torch_name, torch_dtypes
+from tessera.schedule.fuse.transposes import inverse, move_transposes
 from tessera.target.dims import Dim
+from tessera.torch.compiled.aten_calls import AtenCall, is_complex
+from tessera.torch.compiled.channels_last import RANKS, Layout, settle_operands, settled
 from tessera.torch.compiled.computed import number_of, written
 from tessera.torch.compiled.folding import device_of
+from tessera.torch.compiled.layouts import Lies, Order, hint_of, order_of
 from tessera.torch.compiled.registry import row_of
 from tessera.torch.compiled.sizes import Elsewhere, Unknown, dims_of
 
@@ -40,19 +44,6 @@ _prims: Any = import_module("torch._prims_common")
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-@dataclass(frozen=True, slots=True)
-class Lies:
-    """How a value's dimensions lie in memory.
-
-    Args:
-        order: the dimension with the longest stride first; None for their own order.
-        is_turned: whether the value comes with its dimensions in that order.
-    """
-
-    order: tuple[int, ...] | None
-    is_turned: bool
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Converted:
     """A traced graph in Graph IR.
@@ -64,9 +55,12 @@ class Converted:
         symbols: the places of numbers that are sizes, by the symbol.
         constants: tensors that it takes after those.
         contiguous: whether each tensor's elements lie side by side, in order.
+        turned: numbers of the tensors that it takes with their dimensions in another order, and which.
         pairs: numbers of the tensors that are complex, which are pairs here.
         hints: sizes of the symbols when it was traced.
         results: for each result the number of the graph's, with how it lies, or what it always is.
+        written: places of arguments that are changed, each with the number of the result that is copied to it at the
+            end; those of one dtype together.
         loose: for calls by name whether each result lies in another order than its dimensions'.
         left: how often each op runs as ATen.
         rows: how many ops have become Graph IR.
@@ -78,12 +72,27 @@ class Converted:
     symbols: tuple[tuple[str, int], ...]
     constants: tuple[Any, ...]
     contiguous: tuple[bool, ...]
+    turned: tuple[tuple[int, Order], ...]
     pairs: tuple[int, ...]
     hints: dict[str, int]
     results: tuple[tuple[bool, Any], ...]
+    written: tuple[tuple[tuple[int, int], ...], ...]
     loose: dict[str, list[bool]]
     left: Counter[str]
     rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """An argument of an op that runs as ATen, in memory with its dimensions in another order.
+
+    Args:
+        node: the argument.
+        order: the dimension with the longest stride first.
+    """
+
+    node: Any
+    order: Order
 
 
 class Converter:
@@ -91,6 +100,7 @@ class Converter:
 
     Args:
         traced: the graph, with what PyTorch knows of each value in `meta`.
+        layout: whether images of convolutions lie channels last, and what is known of arrays between graphs.
 
     Raises:
         Unknown: there is a dtype, a size or a device that Tessera has not.
@@ -99,16 +109,20 @@ class Converter:
     node: Any
     """The op that is being converted."""
 
-    def __init__(self, traced: Any) -> None:
+    def __init__(self, traced: Any, layout: Layout) -> None:
         if any(isinstance(node.target, torch._ops.HigherOrderOperator) for node in traced.graph.nodes):
             raise Unknown("control flow, or effects")
         self._traced = traced
+        self.layout = layout
+        self._seeds: list[Any] = []
         self._values: dict[Any, Any] = {}
         self._calls: dict[str, Callable[[Any], Callable[..., Any]]] = {}
         self._loose: dict[str, list[bool]] = {}
+        self._written: dict[int, SSAValue] = {}
         self.left = Counter[str]()
         self._rows = 0
         places = [node for node in traced.graph.nodes if node.op == "placeholder"]
+        self._places = {node: at for at, node in enumerate(places)}
         held = [node for node in traced.graph.nodes if node.op == "get_attr"]
         self.device = device_of(traced)
         self._constants = tuple(self._beside(getattr(traced, node.target)) for node in held)
@@ -119,16 +133,21 @@ class Converter:
             raise Unknown("a graph without tensors")
         if any(fake.device != self.device for _, fake in tensors):
             raise Unknown("tensors on several devices")
-        self._contiguous = tuple(bool(fake.is_contiguous()) for _, fake in tensors)
+        orders = {number: layout.order_of(node, fake) for number, (node, fake) in enumerate(tensors)}
+        self._turned = {number: order for number, order in orders.items() if order is not None}
+        self._contiguous = tuple(
+            number in self._turned or bool(fake.is_contiguous()) for number, (_, fake) in enumerate(tensors)
+        )
         self._pairs = tuple(number for number, (_, fake) in enumerate(tensors) if is_complex(fake))
         self._symbols = tuple(
             (str(node.meta["val"].node.expr), at)
             for at, node in enumerate(places)
             if isinstance(node.meta.get("val"), torch.SymInt) and node.meta["val"].node.expr.is_Symbol
         )
-        self.w = GraphWriter("graph", [type_of(fake) for _, fake in tensors], _hints(fake for _, fake in tensors))
-        for (node, _), argument in zip(tensors, self.w.arguments, strict=True):
-            self._values[node] = argument
+        types = [_type_in(fake, orders[number]) for number, (_, fake) in enumerate(tensors)]
+        self.w = GraphWriter("graph", types, _hints(fake for _, fake in tensors))
+        for number, ((node, _), argument) in enumerate(zip(tensors, self.w.arguments, strict=True)):
+            self._values[node] = self._turned_back(argument, orders[number])
         for node in places:
             if node not in self._values:
                 self._values[node] = node.meta.get("val")
@@ -149,29 +168,71 @@ class Converter:
                 self._values[node] = self._convert(node)
         values: list[SSAValue] = []
         given: list[tuple[bool, Any]] = []
-        for result in results:
+        names: dict[int, str] = {}
+        for place, result in enumerate(results):
             value = self._values[result] if isinstance(result, torch.fx.Node) else result
             if isinstance(value, SSAValue):
                 fake = result.meta.get("val", result)
                 laid, lies = self._laid(cast("SSAValue[Any]", value), fake)
                 given.append((True, (len(values), lies, is_complex(fake))))
+                if self.layout.visible is not None and place >= self.layout.visible:
+                    names[place] = result.name
                 values.append(laid)
             else:
                 given.append((False, _known(value)))
+        written: dict[DType, tuple[tuple[int, int], ...]] = {}
+        for at, value in self._written.items():
+            dtype = array_type(value).dtype
+            written[dtype] = (*written.get(dtype, ()), (at, len(values)))
+            values.append(value)
+        module = self.w.finish(values)
+        if self.layout.is_last:
+            self._settle(given, names)
         return Converted(
-            self.w.finish(values),
+            module,
             self._calls,
             self._arguments,
             self._symbols,
             self._constants,
             self._contiguous,
+            tuple(self._turned.items()),
             self._pairs,
             dict(self.w.hints),
             tuple(given),
+            tuple(written.values()),
             self._loose,
             self.left,
             self._rows,
         )
+
+    def _settle(self, given: list[tuple[bool, Any]], names: Mapping[int, str]) -> None:
+        """Move transposes until they meet, and say how operands of calls and results lie.
+
+        Args:
+            given: the results; how they lie is changed.
+            names: names of those that are saved for backward, by place.
+        """
+        moved = move_transposes(self.w.graph, self._seeds)
+        calls = [(name, call) for name, call in self._calls.items() if isinstance(call, AtenCall)]
+        settle_operands(self.w.graph, {name: call.operands for name, call in calls})
+        end = self.w.graph.body.block.last_op
+        assert end is not None, "a graph ends with its return"
+        for place, (is_tensor, found) in enumerate(given):
+            if is_tensor:
+                number, before, as_complex = found
+                value = cast("SSAValue[Any]", end.operands[number])
+                end.operands[number], lies = settled(value, before, place in names, moved, end)
+                given[place] = True, (number, lies, as_complex)
+                if place in names and lies.is_turned and lies.order is not None:
+                    self.layout.saved[names[place]] = lies.order
+
+    def _turned_back(self, value: SSAValue, order: Order | None) -> SSAValue:
+        """Return what is in memory in another order with its dimensions in their own."""
+        if order is None:
+            return value
+        found = self.w.transpose(value, inverse(order))
+        self._seeds.append(found.owner)
+        return found
 
     def _convert(self, node: Any) -> Any:
         fake = node.meta.get("val")
@@ -179,6 +240,8 @@ class Converter:
             return fake
         if node.target in _ASSERTIONS:
             return None
+        if node.target is torch.ops.aten.copy_.default:
+            return self._write(*node.args[:2])
         if node.target is operator.getitem:
             return self._values[node.args[0]][node.args[1]]
         fakes = [one for one in pytree.tree_leaves(fake) if isinstance(one, torch.Tensor)]
@@ -187,15 +250,30 @@ class Converter:
         if found is not None and self._is_here(node, fakes):
             try:
                 args, kwargs = torch.fx.map_arg((node.args, node.kwargs), self._values.__getitem__)
+                left = self.left.total()
                 made = found(self, *args, **kwargs)
                 fitted = self._fitted(made, fake)
-                self._rows += 1
+                self._rows += self.left.total() == left
                 return fitted
             except Elsewhere:
                 raise
             except (Unknown, TesseraError):
                 pass
         return self._call(node, fake)
+
+    def _write(self, target: Any, source: Any) -> SSAValue:
+        """Have a value copied to an argument after all else: PyTorch puts such copies at the end of a graph.
+
+        Raises:
+            Unknown: something else is changed.
+        """
+        if target.op != "placeholder" or is_complex(target.meta["val"]):
+            raise Unknown("a change of what is no argument")
+        value, fake = self._values[source], target.meta["val"]
+        value = self.w.broadcast_to(self.w.cast(value, type_of(fake).dtype), dims_of(fake))
+        value = value if isinstance(value.owner, MapOp | CastOp) else self.w.copy(value)
+        self._written[self._places[target]] = value
+        return value
 
     def _is_here(self, node: Any, fakes: Sequence[Any]) -> bool:
         """Return whether all tensors of an op are on the graph's device, have elements, and dtypes that Tessera has."""
@@ -222,15 +300,33 @@ class Converter:
 
     def _call(self, node: Any, fake: Any) -> Any:
         """Let an op run as it is, between kernels: one of the library, or as ATen."""
-        leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
+        is_own = str(node.target).startswith("tessera.")
+        found = self.left_as_it_is(node.args, node.kwargs, fake)
+        self._rows += is_own
+        return found
+
+    def left_as_it_is(self, args: Any, kwargs: Any, fake: Any, order: Order | None = None) -> Any:
+        """Return what the op gives that is converted, which runs as it is.
+
+        Args:
+            args: its arguments: nodes, some `Turned`, and constants.
+            kwargs: those that have names.
+            fake: what it gives, as PyTorch has traced it.
+            order: the order in which results of as many dimensions lie in memory; None for those that were traced.
+
+        Raises:
+            Unknown: it gives other things than tensors.
+        """
+        node = self.node
+        leaves, spec = pytree.tree_flatten((args, kwargs))
         inputs: list[SSAValue] = []
         template: list[tuple[str, Any]] = []
         for leaf in leaves:
-            value = self._values[leaf] if isinstance(leaf, torch.fx.Node) else leaf
+            given = leaf.node if isinstance(leaf, Turned) else leaf
+            value = self._values[given] if isinstance(given, torch.fx.Node) else given
             if isinstance(value, SSAValue):
-                own = leaf.meta.get("val")
-                laid, lies = self._laid(cast("SSAValue[Any]", value), own)
-                template.append(("tensor", (len(inputs), lies, is_complex(own))))
+                laid, lies = self._taken(cast("SSAValue[Any]", value), leaf)
+                template.append(("tensor", (len(inputs), lies, is_complex(given.meta.get("val")))))
                 inputs.append(laid)
             else:
                 template.append(_number(value))
@@ -239,15 +335,24 @@ class Converter:
         if not all(one is None or isinstance(one, torch.Tensor) for one in made) or not tensors:
             raise Unknown(f"{node.target}, whose result is no tensor")
         name = f"{node.target} {len(self._calls)}"
-        kinds = [(one.dtype, Lies(order_of(one), False)) for one in tensors]
-        self._calls[name] = _Call(node.target, tuple(template), spec, kinds)
-        self._loose[name] = [lies.order is not None for _, lies in kinds]
-        results = iter(self.w.call(name, inputs, [type_of(one) for one in tensors]))
-        if str(node.target).startswith("tessera."):
-            self._rows += 1
-        else:
+        orders = [order if order is not None and len(order) == one.ndim else None for one in tensors]
+        kinds = [
+            (one.dtype, Lies(order_of(one), False) if turned is None else Lies(turned, True))
+            for one, turned in zip(tensors, orders, strict=True)
+        ]
+        self._calls[name] = AtenCall(node.target, tuple(template), spec, kinds)
+        self._loose[name] = [lies.order is not None and not lies.is_turned for _, lies in kinds]
+        types = [_type_in(one, turned) for one, turned in zip(tensors, orders, strict=True)]
+        results = iter(map(self._turned_back, self.w.call(name, inputs, types), orders))
+        if not str(node.target).startswith("tessera."):
             self.left[str(node.target)] += 1
         return pytree.tree_unflatten([None if one is None else next(results) for one in made], outline)
+
+    def _taken(self, value: SSAValue, leaf: Any) -> tuple[SSAValue, Lies]:
+        """Return an operand of an op that runs as it is, and how it lies."""
+        if isinstance(leaf, Turned):
+            return self.w.transpose(value, leaf.order), Lies(leaf.order, True)
+        return self._laid(value, leaf.meta.get("val"))
 
     # What rows ask
 
@@ -289,6 +394,10 @@ class Converter:
             return bool(value)
         given = cast("SSAValue[Any]", value)
         return given if _kind(given) == "bool" else self.w.apply("ne", given, 0)
+
+    def lies_last(self, value: SSAValue) -> bool:
+        """Return whether a value is of images that lie channels last."""
+        return self.layout.is_last and len(dims_of_value(value)) in RANKS
 
     def copied(self, value: SSAValue) -> SSAValue:
         """Return an array of its own with the same elements."""
@@ -365,69 +474,6 @@ def _like(value: Any) -> Any:
     return torch.empty((1,) * type_.rank, dtype=torch_dtypes()[type_.dtype.name], device="meta")
 
 
-class _Call:
-    """An op that runs as ATen.
-
-    Args:
-        target: the op.
-        template: its arguments: of each whether it is a tensor, a size or a constant, and which.
-        spec: how they are nested.
-        kinds: dtypes and order of its results, as PyTorch has traced them: some kernels give others.
-    """
-
-    def __init__(
-        self, target: Any, template: tuple[tuple[str, Any], ...], spec: Any, kinds: Sequence[tuple[Any, Lies]]
-    ) -> None:
-        self._target, self._template, self._spec, self._kinds = target, template, spec, kinds
-
-    def __call__(self, sizes: Any) -> Callable[..., Any]:
-        """Return the function of its tensors, for sizes of symbols."""
-        fixed = [value.value(sizes) if kind == "size" else value for kind, value in self._template]
-        places = [at for at, (kind, _) in enumerate(self._template) if kind == "tensor"]
-
-        def call(*tensors: Any) -> Any:
-            leaves = list(fixed)
-            for at in places:
-                number, lies, as_complex = fixed[at]
-                leaves[at] = as_given(in_order(tensors[number], lies), as_complex)
-            args, kwargs = pytree.tree_unflatten(leaves, self._spec)
-            found = self._target(*args, **kwargs)
-            made = [one for one in pytree.tree_leaves(found) if one is not None]
-            wanted = zip(made, self._kinds, strict=True)
-            return [in_order(as_held(one.to(dtype)), lies) for one, (dtype, lies) in wanted]
-
-        return call
-
-
-def order_of(fake: Any) -> tuple[int, ...] | None:
-    """Return a tensor's dimensions, the one with the longest stride first; None where that is their own order.
-
-    Some ops take tensors only as they lie when the program runs without a compiler.
-    """
-    if not isinstance(fake, torch.Tensor) or fake.is_contiguous():
-        return None
-    order = tuple(sorted(range(fake.ndim), key=lambda axis: (-_hint(fake.stride(axis)), axis)))
-    if not fake.permute(order).is_contiguous():
-        return None
-    return (*order, fake.ndim) if fake.is_complex() else order
-
-
-def _hint(size: Any) -> int:
-    return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)
-
-
-def in_order(tensor: Any, lies: Lies) -> Any:
-    """Return a tensor as an op or a caller has to get it."""
-    order = lies.order
-    if order is None:
-        return tensor
-    if lies.is_turned:
-        return tensor.permute([order.index(axis) for axis in range(len(order))])
-    if tensor.permute(order).is_contiguous():
-        return tensor
-    return torch.empty_permuted(tensor.shape, order, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
-
-
 def _number(value: Any) -> tuple[str, Any]:
     """Return how an argument that is no tensor is given to an op."""
     return ("size", number_of(value)) if isinstance(value, _SYMBOLIC) else ("constant", value)
@@ -450,6 +496,12 @@ def type_of(fake: Any) -> ArrayType:
     return ArrayType.of(dims_of(fake), dtype)
 
 
+def _type_in(fake: Any, order: Order | None) -> ArrayType:
+    """Return the type of a traced tensor with its dimensions in an order."""
+    found = type_of(fake)
+    return found if order is None else ArrayType.of([found.dims[axis] for axis in order], found.dtype)
+
+
 _COMPLEX = {"torch.complex64": "torch.float32", "torch.complex128": "torch.float64"}
 """The dtypes of the parts of complex numbers."""
 
@@ -458,29 +510,11 @@ def _dtype_of(fake: Any) -> DType | None:
     return by_torch_name(_COMPLEX.get(str(fake.dtype), str(fake.dtype)))
 
 
-def is_complex(value: Any) -> bool:
-    """Return whether a value is a tensor of complex numbers."""
-    return isinstance(value, torch.Tensor) and value.is_complex()
-
-
-def as_held(tensor: Any) -> Any:
-    """Return a tensor as Tessera has it: complex numbers as pairs."""
-    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
-
-
-def as_given(tensor: Any, as_complex: bool) -> Any:
-    """Return a tensor as PyTorch has it."""
-    if not as_complex:
-        return tensor
-    in_pairs = tensor.stride(-1) == 1 and all(step % 2 == 0 for step in tensor.stride()[:-1])
-    return torch.view_as_complex(tensor if in_pairs else tensor.contiguous())
-
-
 def _hints(fakes: Any) -> dict[str, int]:
     """Return the sizes that symbols had when the graph was traced."""
     found: dict[str, int] = {}
     for fake in fakes:
         for size in fake.shape:
             if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                found[str(size.node.expr)] = _hint(size)
+                found[str(size.node.expr)] = hint_of(size)
     return found

@@ -144,3 +144,44 @@ builtin.module {
 // CHECK: tessera_graph.contract {{.*}} -> !tessera_graph.array<["B*M", "N"], f32>
 // CHECK-NOT: tessera_graph.reduce
 // CHECK: tessera_graph.contract {{.*}} -> !tessera_graph.array<["K", "N"], f32>
+
+// -----
+// Numbers, as counters are, are one kernel.
+builtin.module {
+  tessera_graph.graph "counters" {
+  ^bb0(%x: !tessera_graph.array<[], i64>, %y: !tessera_graph.array<[], i64>):
+    %one = tessera_graph.full 1 : i64 -> !tessera_graph.array<[], i64>
+    %a = tessera_graph.map "add"(%x, %one) : (!tessera_graph.array<[], i64>, !tessera_graph.array<[], i64>) -> !tessera_graph.array<[], i64>
+    %b = tessera_graph.map "add"(%y, %one) : (!tessera_graph.array<[], i64>, !tessera_graph.array<[], i64>) -> !tessera_graph.array<[], i64>
+    tessera_graph.return %a, %b : !tessera_graph.array<[], i64>, !tessera_graph.array<[], i64>
+  }
+}
+// CHECK: tessera_graph.group(%0, %1
+// CHECK-NOT: tessera_graph.group
+// CHECK: tessera_graph.return
+
+// -----
+// Two sums of columns, of what is computed of one array and of others, are one kernel, and nothing else is written: the
+// map that follows computes again what it needs. Many parts are combined in steps.
+builtin.module {
+  tessera_graph.graph "norm" {
+  ^bb0(%g: !tessera_graph.array<["65536", "128"], bf16>, %x: !tessera_graph.array<["65536", "128"], bf16>):
+    %gw = tessera_graph.cast %g : !tessera_graph.array<["65536", "128"], bf16> -> !tessera_graph.array<["65536", "128"], f32>
+    %xw = tessera_graph.cast %x : !tessera_graph.array<["65536", "128"], bf16> -> !tessera_graph.array<["65536", "128"], f32>
+    %s = tessera_graph.reduce "sum" %gw along [0] : !tessera_graph.array<["65536", "128"], f32> -> !tessera_graph.array<["128"], f32>
+    %p = tessera_graph.map "mul"(%gw, %xw) : (!tessera_graph.array<["65536", "128"], f32>, !tessera_graph.array<["65536", "128"], f32>) -> !tessera_graph.array<["65536", "128"], f32>
+    %t = tessera_graph.reduce "sum" %p along [0] : !tessera_graph.array<["65536", "128"], f32> -> !tessera_graph.array<["128"], f32>
+    %sb = tessera_graph.broadcast %s [1] : !tessera_graph.array<["128"], f32> -> !tessera_graph.array<["65536", "128"], f32>
+    %tb = tessera_graph.broadcast %t [1] : !tessera_graph.array<["128"], f32> -> !tessera_graph.array<["65536", "128"], f32>
+    %d = tessera_graph.map "sub"(%gw, %sb) : (!tessera_graph.array<["65536", "128"], f32>, !tessera_graph.array<["65536", "128"], f32>) -> !tessera_graph.array<["65536", "128"], f32>
+    %e = tessera_graph.map "mul"(%d, %tb) : (!tessera_graph.array<["65536", "128"], f32>, !tessera_graph.array<["65536", "128"], f32>) -> !tessera_graph.array<["65536", "128"], f32>
+    %y = tessera_graph.cast %e : !tessera_graph.array<["65536", "128"], f32> -> !tessera_graph.array<["65536", "128"], bf16>
+    tessera_graph.return %y : !tessera_graph.array<["65536", "128"], bf16>
+  }
+}
+// CHECK: tessera_graph.parts "sum"
+// CHECK: tessera_graph.parts "sum"
+// CHECK-NEXT: tessera_graph.yield %6, %7 : !tessera_graph.array<["1024", "128"], f32>, !tessera_graph.array<["1024", "128"], f32>
+// CHECK: tessera_graph.reduce "sum" {{.*}} along [1]
+// CHECK: tessera_graph.group(%0, %6, %9
+// CHECK: tessera_graph.cast %11

@@ -77,7 +77,7 @@ def _windows(c: Converter, x: Any, *given: Any, rank: int) -> Windows:
         given: kernel, stride, padding and dilation.
         rank: along how many dimensions windows go.
     """
-    _check_order(c)
+    _check_order(c, x)
     kernel, stride, padding, dilation = (_each(value, rank) for value in given)
     fakes = c.node.meta["val"]
     dims = c.results_dims()[0] if isinstance(fakes, tuple | list) else c.result_dims()
@@ -96,9 +96,9 @@ def _each(value: Any, rank: int) -> tuple[int, ...]:
     return tuple(given * rank if len(given) == 1 else given)
 
 
-def _check_order(c: Converter) -> None:
-    """Leave images to ATen whose channels lie last: its kernels keep that order."""
-    if not c.node.all_input_nodes[0].meta["val"].is_contiguous():
+def _check_order(c: Converter, x: Any) -> None:
+    """Leave images to ATen whose channels lie last where all others do not: its kernels keep that order."""
+    if not c.lies_last(x) and not c.node.all_input_nodes[0].meta["val"].is_contiguous():
         raise Unknown("images that lie in another order")
 
 
@@ -271,7 +271,7 @@ def _back(c: Converter, g: Any, x: Any, *given: Any) -> Windows:
     Raises:
         Unknown: an element is in too many of them, or in how many is known when the graph runs.
     """
-    _check_order(c)
+    _check_order(c, x)
     rank = 3 if "3d" in str(c.node.target) else 2
     kernel, stride, padding, dilation = (_each(value, rank) for value in given)
     w = Windows(c.dims(x), c.dims(g), kernel, stride or kernel, padding, dilation)
@@ -305,7 +305,7 @@ def _covering(c: Converter, w: Windows) -> Iterator[tuple[list[Any], Any]]:
 
 @row("_adaptive_avg_pool2d_backward.default", "_adaptive_avg_pool3d_backward.default")
 def _adaptive_back(c: Converter, g: Any, x: Any) -> Any:
-    _check_order(c)
+    _check_order(c, x)
     rank = 2 if "2d" in str(c.node.target) else 3
     if not _is_multiple(c.dims(x), c.dims(g), rank):
         return uneven.mean_back(c, g, c.dims(x), rank)

@@ -8,8 +8,9 @@ from typing import Any, cast
 
 from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.types import ONE
+from tessera.ir.graph.views import ReshapeOp
 from tessera.numerics.dtypes import DType, computed_in
-from tessera.schedule.fuse.outside import MOST_HELD, OUTER, is_static
+from tessera.schedule.fuse.outside import MOST_HELD, OUTER, is_static, rows_held
 from tessera.target.dims import Dim
 from tessera.torch.compiled.convert import Converter
 from tessera.torch.compiled.registry import row
@@ -111,6 +112,11 @@ def _moments(c: Converter, x: Any, axes: list[int]) -> tuple[Any, Any, DType]:
     Where one program cannot hold all of a sum's elements, those of parts are computed first and then combined, so that
     the operand is read once (Chan, Golub & LeVeque, Updating formulae, 1979).
     """
+    shape = [ONE if axis in axes else dim for axis, dim in enumerate(c.dims(x))]
+    found = _moments_last(c, x, axes)
+    if found is not None:
+        mean, total = found
+        return c.w.reshape(mean, shape), c.w.reshape(total, shape), c.w_dtype(mean)
     parts = _parts(c, x, axes)
     if parts is None:
         wide = _computed(c, x)
@@ -120,13 +126,76 @@ def _moments(c: Converter, x: Any, axes: list[int]) -> tuple[Any, Any, DType]:
     wide = _computed(c, split)
     some = _mean_of(c, wide, inner, True)
     apart = _squares(c, c.w.apply("sub", wide, some), inner)
-    mean = _mean_of(c, some, outer, True)
-    between = c.w.apply("sub", some, mean)
-    count = c.w.size(c.w.count(wide, inner), c.w_dtype(wide))
-    more = c.w.apply("mul", c.w.apply("mul", between, between), count)
-    total = c.w.reduce("sum", c.w.apply("add", apart, more), outer, True)
-    shape = [ONE if axis in axes else dim for axis, dim in enumerate(c.dims(x))]
+    mean, total = _joined(c, some, apart, c.w.count(wide, inner), outer)
     return c.w.reshape(mean, shape), c.w.reshape(total, shape), c.w_dtype(wide)
+
+
+def _joined(c: Converter, some: Any, apart: Any, count: Dim, axes: list[int]) -> tuple[Any, Any]:
+    """Return the moments of parts together, from the mean and the sum of squares of each and how many it has."""
+    mean = _mean_of(c, some, axes, True)
+    between = c.w.apply("sub", some, mean)
+    more = c.w.apply("mul", c.w.apply("mul", between, between), c.w.size(count, c.w_dtype(some)))
+    return mean, c.w.reduce("sum", c.w.apply("add", apart, more), axes, True)
+
+
+def _moments_last(c: Converter, x: Any, axes: list[int]) -> tuple[Any, Any] | None:
+    """Return the moments of each channel, or group of channels, of images that lie channels last; None for others."""
+    dims = c.dims(x)
+    if not c.lies_last(x) or not is_static(dims):
+        return None
+    is_shaped = isinstance(_narrow(c, x).owner, ReshapeOp)
+    if axes == [0, *range(2, len(dims))] and not is_shaped:
+        return _moments_of_columns(c, x)
+    if axes == [2, 3] and len(dims) == 4:
+        return _moments_of_groups(c, x if is_shaped else c.w.reshape(x, [*dims[:2], ONE, dims[2] * dims[3]]))
+    return None
+
+
+def _moments_of_columns(c: Converter, x: Any) -> tuple[Any, Any]:
+    """Return the moments of each channel of images that lie channels last, as those of columns of a matrix.
+
+    A program holds some rows of some columns; what it finds is combined in the same way until few are left.
+    """
+    x = _narrow(c, x)
+    rank = len(c.dims(x))
+    last = c.w.transpose(x, [0, *range(2, rank), 1])
+    rows, columns = c.w.count(x, [0, *range(2, rank)]).scale, c.dims(x)[1]
+    held, done = rows_held(rows, columns.scale), 1
+    wide = _computed(c, c.w.reshape(last, [Dim((), rows // held), Dim((), held), columns]))
+    mean = _mean_of(c, wide, [1], True)
+    total = _squares(c, c.w.apply("sub", wide, mean), [1])
+    while rows > held:
+        rows, done = rows // held, done * held
+        held = rows if rows <= MOST_HELD else rows_held(rows, columns.scale)
+        shape = [Dim((), rows // held), Dim((), held), columns]
+        mean, total = _joined(c, c.w.reshape(mean, shape), c.w.reshape(total, shape), Dim((), done), [1])
+    return mean, total
+
+
+def _moments_of_groups(c: Converter, x: Any) -> tuple[Any, Any]:
+    """Return the moments along the last two dimensions of channels in groups, `(n, groups, channels, places)`.
+
+    Places lie further apart than channels: a program holds some of them for some channels, another all of a group.
+    """
+    x = _narrow(c, x)
+    batch, groups, channels, places = c.dims(x)
+    held = rows_held(places.scale, groups.scale * channels.scale)
+    steps = Dim((), places.scale // held)
+    last = c.w.reshape(c.w.transpose(x, [0, 3, 1, 2]), [batch, steps, Dim((), held), groups * channels])
+    wide = _computed(c, last)
+    mean = _mean_of(c, wide, [2], True)
+    total = _squares(c, c.w.apply("sub", wide, mean), [2])
+    some, apart = (
+        c.w.transpose(c.w.reshape(one, [batch, steps, groups, channels]), [0, 2, 1, 3]) for one in (mean, total)
+    )
+    return _joined(c, some, apart, Dim((), held), [2, 3])
+
+
+def _narrow(c: Converter, x: Any) -> Any:
+    """Return floating point numbers before they were cast, as they are in memory."""
+    while isinstance(x.owner, CastOp) and c.is_float(x.owner.source):
+        x = x.owner.source
+    return x
 
 
 def _squares(c: Converter, value: Any, axes: list[int]) -> Any:

@@ -1,0 +1,63 @@
+"""How PyTorch's tensors lie in memory."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from tessera.data import dataclass
+
+torch: Any = import_module("torch")
+
+Order = tuple[int, ...]
+"""The dimensions of a tensor, the one with the longest stride first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lies:
+    """How a value's dimensions lie in memory.
+
+    Args:
+        order: the dimension with the longest stride first; None for their own order.
+        is_turned: whether the value comes with its dimensions in that order.
+    """
+
+    order: Order | None
+    is_turned: bool
+
+
+def order_of(fake: Any) -> Order | None:
+    """Return a tensor's dimensions, the one with the longest stride first; None where that is their own order.
+
+    Some ops take tensors only as they lie when the program runs without a compiler.
+    """
+    if not isinstance(fake, torch.Tensor) or fake.is_contiguous():
+        return None
+    order = tuple(sorted(range(fake.ndim), key=lambda axis: (-hint_of(fake.stride(axis)), axis)))
+    if not fake.permute(order).is_contiguous():
+        return None
+    return (*order, fake.ndim) if fake.is_complex() else order
+
+
+def hint_of(size: Any) -> int:
+    """Return a size when the graph was traced."""
+    return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)
+
+
+def in_order(tensor: Any, lies: Lies) -> Any:
+    """Return a tensor as an op or a caller has to get it."""
+    order = lies.order
+    if order is None:
+        return tensor
+    if lies.is_turned:
+        return tensor.permute(_back(order))
+    if tensor.permute(order).is_contiguous():
+        return tensor
+    return torch.empty_permuted(tensor.shape, order, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
+@cache
+def _back(order: Order) -> Order:
+    """Return the permutation that gives a tensor in an order its own."""
+    return tuple(order.index(axis) for axis in range(len(order)))
