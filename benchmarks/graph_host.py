@@ -1,9 +1,10 @@
 """Measures what a call of a small compiled model costs the host: eager PyTorch, Inductor and Tessera, in turns.
 
-    python benchmarks/graph_host.py [--device cuda] [--turns 7] [--csv results.csv]
+    python benchmarks/graph_host.py [--device cuda] [--mode reduce-overhead] [--turns 7] [--csv results.csv]
 
 Arrays are so small that a GPU waits for its host: a call's time is the host's. Every model is called 200 times in a row
-for each turn, and the median turn counts; results are compared with eager PyTorch first.
+for each turn, and the median turn counts; results are compared with eager PyTorch first. With `reduce-overhead` both
+compiled ones replay CUDA graphs.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def models(torch: Any) -> dict[str, Any]:
     return {"1 norm": Rows(1), "8 norms": Rows(8), "1 layer": Layers(1), "8 layers": Layers(8)}
 
 
-def calls(torch: Any, device: str, dtype: Any) -> dict[tuple[str, str, str], Callable[[], Any]]:
+def calls(torch: Any, device: str, dtype: Any, mode: str) -> dict[tuple[str, str, str], Callable[[], Any]]:
     """Return calls by model, way and contestant, compiled and compared."""
     from tessera.torch.compiled.backend import backend
 
@@ -65,7 +66,7 @@ def calls(torch: Any, device: str, dtype: Any) -> dict[tuple[str, str, str], Cal
             for contestant in ("eager", "inductor", "tessera"):
                 torch._dynamo.reset()
                 how = backend if contestant == "tessera" else "inductor"
-                run = model if contestant == "eager" else torch.compile(model, backend=how)
+                run = model if contestant == "eager" else torch.compile(model, backend=how, mode=mode)
                 found[name, way, contestant] = call = _call(torch, run, x)
                 result = call().float()
                 wanted = result if wanted is None else wanted
@@ -91,6 +92,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="bfloat16", choices=("float32", "bfloat16"))
+    parser.add_argument("--mode", default="default", choices=("default", "reduce-overhead"))
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--csv", type=Path)
     options = parser.parse_args()
@@ -99,7 +101,7 @@ def main() -> int:
         print("needs PyTorch and the device")
         return 1
     wait: Callable[[], None] = torch.cuda.synchronize if options.device == "cuda" else (lambda: None)
-    contestants = calls(torch, options.device, getattr(torch, options.dtype))
+    contestants = calls(torch, options.device, getattr(torch, options.dtype), options.mode)
     times: dict[tuple[str, str, str], list[float]] = {key: [] for key in contestants}
     for _ in range(options.turns + 1):
         for key, call in contestants.items():

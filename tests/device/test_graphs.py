@@ -99,3 +99,33 @@ def test_sizes_that_differ(torch, dtype):
         )
         for one, other in zip(whole(x, y), function(x, y), strict=True):
             torch.testing.assert_close(one, other, rtol=2e-2 if dtype == "bfloat16" else 1e-3, atol=1e-3)
+
+
+def test_cuda_graphs(torch):
+    """Steps of training and calls without gradients replay CUDA graphs, and follow their arguments."""
+    compiled = importlib.import_module("tessera.torch.compiled.backend")
+    torch.manual_seed(3)
+    shapes = [(72, 216), (72, 72), (72, 288), (288, 72), (72,)]
+    weights = [(torch.randn(shape, device="cuda") * 0.1).requires_grad_() for shape in shapes]
+
+    def run(function: Any, x: Any) -> list[Any]:
+        y = x.clone().requires_grad_()
+        found = function(torch, 2, y, weights)
+        return [
+            found.detach().clone(),
+            *(one.clone() for one in torch.autograd.grad(found.square().sum(), [y, *weights])),
+        ]
+
+    graphed = torch.compile(_block, backend=compiled.backend, mode="reduce-overhead")
+    for step in range(6):
+        x = torch.randn(3, 40 if step < 4 else 24, 72, device="cuda")
+        for one, other in zip(run(graphed, x), run(_block, x), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3 * float(other.abs().max()))
+        with torch.no_grad():
+            torch.testing.assert_close(
+                graphed(torch, 2, x, weights), _block(torch, 2, x, weights), rtol=1e-3, atol=1e-3
+            )
+            for weight in weights:  # where it lies
+                weight.mul_(1.01)
+    manager = importlib.import_module("torch._inductor.cudagraph_trees").get_manager(0, create_if_none_exists=False)
+    assert manager is not None

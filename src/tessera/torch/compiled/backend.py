@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from operator import is_
 from typing import Any
 
 from tessera.data import dataclass
-from tessera.errors import CallError
+from tessera.errors import CallError, shown
 from tessera.graph.explained import GraphExplanation
 from tessera.graph.program import Program
 from tessera.ops import arrays
@@ -20,6 +20,7 @@ from tessera.torch.compiled.calls import instead
 from tessera.torch.compiled.channels_last import Layout, layout_of
 from tessera.torch.compiled.computed import Computed
 from tessera.torch.compiled.convert import Converted, Converter
+from tessera.torch.compiled.cuda_graphs import CudaGraphs, reset
 from tessera.torch.compiled.folding import fold
 from tessera.torch.compiled.layouts import Lies, in_order, order_of
 from tessera.torch.compiled.sharing import partition
@@ -99,6 +100,8 @@ Ran = tuple["Compiled", dict[str, int], Any] | str
 watching: list[list[Ran]] = []
 """Lists to which graphs are added that run; see `torch.compiled.explained`."""
 
+_GRAPHS, _OTHERS = "reduce-overhead", ("default", "max-autotune", "max-autotune-no-cudagraphs")
+"""Modes of `torch.compile`."""
 _HELP = 'leave options={"fallback": "error"} away'
 
 reports: list[Report] = []
@@ -268,8 +271,13 @@ def backend(traced: Any, examples: Sequence[Any], *, options: Any = None, mode: 
         traced: the graph.
         examples: tensors as it takes.
         options: `{"fallback": "error"}` refuses ops that would run as ATen.
-        mode: not used.
+        mode: `reduce-overhead` records CUDA graphs and replays them; others that PyTorch has change nothing.
+
+    Raises:
+        CallError: `bad-argument` for a mode that PyTorch has not.
     """
+    if mode not in (None, _GRAPHS, *_OTHERS):
+        raise CallError(f"mode is {shown(mode)}", code="bad-argument", help=f"one of {', '.join((_GRAPHS, *_OTHERS))}")
     given: dict[str, Any] = options or {}
     fallback = given.get("fallback", "aten")
 
@@ -280,14 +288,19 @@ def backend(traced: Any, examples: Sequence[Any], *, options: Any = None, mode: 
         agreed[:] = [layout_of(joint, num_fwd_outputs)]
         return partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **more)
 
-    def forward(graph: Any, _inputs: Sequence[Any]) -> Any:
-        return compile_graph(graph, fallback, agreed[0] if agreed else None)
+    graphs = CudaGraphs(len(examples)) if mode == _GRAPHS else None
 
-    def backward(graph: Any, _inputs: Sequence[Any]) -> Any:
-        return compile_graph(graph, fallback, agreed[0].of_backward() if agreed else None)
+    def forward(graph: Any, inputs: Sequence[Any]) -> Any:
+        compile_ = partial(compile_graph, graph, fallback, agreed[0] if agreed else None)
+        return compile_() if graphs is None else graphs.forward(compile_, graph, inputs, is_inference=False)
 
-    def alone(graph: Any, _inputs: Sequence[Any]) -> Any:
-        return compile_graph(graph, fallback)
+    def backward(graph: Any, inputs: Sequence[Any]) -> Any:
+        compile_ = partial(compile_graph, graph, fallback, agreed[0].of_backward() if agreed else None)
+        return compile_() if graphs is None else graphs.backward(compile_, graph, inputs)
+
+    def alone(graph: Any, inputs: Sequence[Any]) -> Any:
+        compile_ = partial(compile_graph, graph, fallback)
+        return compile_() if graphs is None else graphs.forward(compile_, graph, inputs, is_inference=True)
 
     common: Any = import_module("torch._dynamo.backends.common")
     whole = common.aot_autograd(
@@ -300,3 +313,6 @@ def backend(traced: Any, examples: Sequence[Any], *, options: Any = None, mode: 
     )
     with instead():
         return whole(traced, examples)
+
+
+vars(backend)["reset"] = reset
