@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from xdsl.ir import SSAValue
+
 from tessera.ir.graph.types import ONE, ZERO
 from tessera.numerics import dtypes
 from tessera.torch.compiled.convert import Converter, is_complex
@@ -149,8 +151,8 @@ def _beside(c: Converter, value: Any, is_pair: bool) -> Any:
     """Return an operand beside pairs."""
     if is_pair:
         return value
-    if isinstance(value, int | float):
-        return float(value)
+    if not isinstance(value, SSAValue):
+        return c.ready(value, c.result_dtype())
     return c.w.cast(c.w.with_ones(value, [len(c.dims(value))]), c.result_dtype())
 
 
