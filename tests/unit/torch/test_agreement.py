@@ -122,10 +122,13 @@ def test_powers_have_the_bits_of_large_exponents():
     torch.testing.assert_close(exact, wanted, rtol=2e-7, atol=0, equal_nan=True)
 
 
-def test_running_sums_are_as_exact_as_pytorch_has_them():
-    x = torch.randn(7, 4001)
-    found, eager, wide = run(lambda x: x.cumsum(1), x), x.cumsum(1), x.double().cumsum(1)
-    assert (found - wide).abs().max() <= 2 * (eager - wide).abs().max()
+def test_sums_are_as_exact_as_pytorch_has_them():
+    def function(x):
+        return x.cumsum(1), x.var(1), x.std(0)
+
+    x = torch.randn(50, 801)
+    for found, eager, wide in zip(run(function, x), function(x), function(x.double()), strict=True):
+        assert (found - wide).abs().max() <= 2 * (eager - wide).abs().max()
     edges = torch.tensor([1.0, 0.5, -3e4, INF, NAN, 1e30])
     same(torch.acosh, edges, tolerance=1e-6)
 
@@ -194,12 +197,10 @@ def test_bags_with_nothing_in_them_and_behind_them():
 def test_keys_and_values_that_are_shared_differently():
     q = torch.randn(2, 8, 5, 16)
 
-    def function(q, *given):
-        return [
-            F.scaled_dot_product_attention(q, k, v, enable_gqa=True) for k, v in zip(given, given[1:], strict=False)
-        ]
+    def function(q, a, b, c):
+        return [F.scaled_dot_product_attention(q, k, v, enable_gqa=True) for k, v in ((a, b), (b, c), (b, a))]
 
-    same(function, q, *(torch.randn(2, heads, 7, 16) for heads in (4, 2, 8, 1)), tolerance=1e-5)
+    same(function, q, *(torch.randn(2, heads, 7, 16) for heads in (4, 2, 1)), tolerance=1e-5)
 
 
 def test_sizes_take_part_as_numbers():

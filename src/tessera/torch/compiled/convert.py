@@ -23,7 +23,7 @@ from tessera.numerics.dtypes import DType
 from tessera.ops.arrays import by_torch_name, torch_dtypes
 from tessera.target.dims import Dim
 from tessera.torch.compiled.computed import number_of, written
-from tessera.torch.compiled.folding import device_of
+from tessera.torch.compiled.folding import device_of, no_modes
 from tessera.torch.compiled.registry import row_of
 from tessera.torch.compiled.sizes import Elsewhere, Unknown, dims_of
 
@@ -137,7 +137,8 @@ class Converter:
     def _beside(self, constant: Any) -> Any:
         """Return a constant where the graph's tensors are, if it is a single number."""
         single = isinstance(constant, torch.Tensor) and not constant.ndim
-        return constant.to(self.device) if single else constant
+        with no_modes():
+            return constant.to(self.device) if single else constant
 
     def run(self) -> Converted:
         """Convert all of the graph."""
@@ -474,6 +475,11 @@ _COMPLEX = {"torch.complex64": "torch.float32", "torch.complex128": "torch.float
 
 def _dtype_of(fake: Any) -> DType | None:
     return by_torch_name(_COMPLEX.get(str(fake.dtype), str(fake.dtype)))
+
+
+def is_value(operand: Any) -> bool:
+    """Return whether an operand of an op is a value of the graph, and no number."""
+    return isinstance(operand, SSAValue)
 
 
 def is_complex(value: Any) -> bool:

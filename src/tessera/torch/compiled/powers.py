@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from xdsl.ir import SSAValue
-
 from tessera.numerics.dtypes import f32, f64
-from tessera.torch.compiled.convert import Converter, F
+from tessera.torch.compiled.convert import Converter, F, is_value
 
 
 def power(c: Converter, f: F, x: Any, y: Any) -> Any:
@@ -20,10 +18,10 @@ def power(c: Converter, f: F, x: Any, y: Any) -> Any:
         x: f32, or a number.
         y: f32, or a number; one of both is no number.
     """
-    if not isinstance(x, SSAValue):
+    if not is_value(x):
         return _of_number(c, f, float(x), y)
     size = _narrow(c, f("exp2", f("mul", f("log2", f("abs", _wide(c, x))), _wide(c, y))))
-    return _signed(f, x, y, size) if isinstance(y, SSAValue) else _signed_by_number(f, x, float(y), size)
+    return _signed(f, x, y, size) if is_value(y) else _signed_by_number(f, x, float(y), size)
 
 
 def root(c: Converter, size: Any, exponent: float) -> Any:
@@ -34,7 +32,7 @@ def root(c: Converter, size: Any, exponent: float) -> Any:
 
 
 def _wide(c: Converter, value: Any) -> Any:
-    return c.w.cast(value, f64) if isinstance(value, SSAValue) else float(value)
+    return c.w.cast(value, f64) if is_value(value) else float(value)
 
 
 def _narrow(c: Converter, value: Any) -> Any:

@@ -35,7 +35,7 @@ def sampled(
         pixels = torch.where(inside[..., None], image[number, :, y, x].to(wide), 0.0)
         part = pixels * weight[..., None]
         total = part if total is None else total + part
-    return total.permute(0, 3, 1, 2).to(image.dtype)
+    return total.permute(0, 3, 1, 2).to(image.dtype).contiguous()
 
 
 def _pixel(place: Any, size: Any, corners: bool) -> Any:

@@ -8,8 +8,7 @@ from typing import Any
 
 from tessera import ops
 from tessera.ir.graph.types import ONE, ZERO, ArrayType, array_type
-from tessera.numerics.dtypes import f32, f64, i64
-from tessera.runtime.device import CPU
+from tessera.numerics.dtypes import i64
 from tessera.target.dims import Dim
 from tessera.torch.compiled.convert import Converter
 from tessera.torch.compiled.registry import row
@@ -32,13 +31,10 @@ def _along(function: Callable[..., Any], axis: int, x: Any) -> Any:
 
 @row("cumsum.default", "cumprod.default")
 def _running(c: Converter, x: Any, axis: int, dtype: Any = None) -> Any:
-    dtype = c.result_dtype()
-    if dtype == f32 and c.device.type == CPU.kind:
-        dtype = f64  # as PyTorch does on CPUs
-    x = c.w.cast(x, dtype)
+    x = c.w.cast(x, c.result_dtype())
     _check(c, x, (*_FLOATS, "i64"))
     function = ops.cumsum if "cumsum" in str(c.node.target) else ops.cumprod
-    return c.library(partial(_along, function, axis), [x], [array_type(x)])[0]
+    return c.library(partial(_along, function, axis), [x])[0]
 
 
 @row("cummax.default", "cummin.default")

@@ -6,11 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from xdsl.ir import SSAValue
-
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import f32, f64
-from tessera.torch.compiled.convert import Converter, F, Formula
+from tessera.torch.compiled.convert import Converter, F, Formula, is_value
 from tessera.torch.compiled.powers import power
 from tessera.torch.compiled.registry import row
 from tessera.torch.compiled.sizes import Unknown
@@ -131,7 +129,7 @@ def check_divisor(c: Converter, a: Any, b: Any) -> None:
     Raises:
         Unknown: they are.
     """
-    if not isinstance(b, SSAValue) and b == 0 and not c.is_float(a, b):
+    if not is_value(b) and b == 0 and not c.is_float(a, b):
         raise Unknown("integers divided by 0")
 
 
@@ -186,7 +184,7 @@ def _power(c: Converter, a: Any, b: Any) -> Any:
             raise Unknown("integers to a negative power, which ATen refuses")
         if isinstance(b, int):
             return c.elementwise(lambda f, x: _by_squares(f, x, b), (a,), "DEFAULT")
-        bits = max(c.w_dtype(one).bits for one in (a, b) if isinstance(one, SSAValue))
+        bits = max(c.w_dtype(one).bits for one in (a, b) if is_value(one))
         return c.elementwise(_power_of_integers(min(bits, 64)), (a, b), "DEFAULT")
     # The exponent counts for the dtype, whatever is computed: an integer to the power 0.5 is a float.
     if isinstance(b, int | float) and b in (1, 2, 3, 4):

@@ -8,7 +8,8 @@ from typing import Any, cast
 
 from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.types import ONE
-from tessera.numerics.dtypes import DType, computed_in
+from tessera.numerics.dtypes import DType, computed_in, f32, f64
+from tessera.runtime.device import CPU
 from tessera.schedule.fuse.outside import MOST_HELD, OUTER, is_static
 from tessera.target.dims import Dim
 from tessera.torch.compiled.convert import Converter
@@ -96,7 +97,10 @@ def _truth(c: Converter, x: Any, dims: Any = None, keepdim: bool = False) -> Any
 @row("var.correction", "var_mean.correction")
 def _var(c: Converter, x: Any, dims: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
     axes = _axes(c, x, dims)
-    mean, apart, dtype = _moments(c, x, axes)
+    alone = str(c.node.target) == "aten.var.correction"
+    # On CPUs as PyTorch does; norms take mean and variance, in f32.
+    dtype = f64 if alone and c.device.type == CPU.kind and c.w_dtype(x) == f32 else computed_in(c.w_dtype(x))
+    mean, apart = _moments(c, x, axes, dtype)
     count = c.w.size(c.w.count(x, axes), dtype)
     less = c.w.apply("maximum", c.w.apply("sub", count, float(1 if correction is None else correction)), 0.0)
     var = c.w.apply("div", apart, less)
@@ -105,28 +109,28 @@ def _var(c: Converter, x: Any, dims: Any = None, correction: Any = None, keepdim
     return [var, mean] if "var_mean" in str(c.node.target) else var
 
 
-def _moments(c: Converter, x: Any, axes: list[int]) -> tuple[Any, Any, DType]:
-    """Return the mean along dimensions and the sum of squares of what is apart from it, and their dtype.
+def _moments(c: Converter, x: Any, axes: list[int], dtype: DType) -> tuple[Any, Any]:
+    """Return the mean along dimensions and the sum of squares of what is apart from it, computed in a dtype.
 
     Where one program cannot hold all of a sum's elements, those of parts are computed first and then combined, so that
     the operand is read once (Chan, Golub & LeVeque, Updating formulae, 1979).
     """
     parts = _parts(c, x, axes)
     if parts is None:
-        wide = _computed(c, x)
+        wide = c.w.cast(x, dtype)
         mean = _mean_of(c, wide, axes, True)
-        return mean, _squares(c, c.w.apply("sub", wide, mean), axes), c.w_dtype(wide)
+        return mean, _squares(c, c.w.apply("sub", wide, mean), axes)
     split, inner, outer = parts
-    wide = _computed(c, split)
+    wide = c.w.cast(split, dtype)
     some = _mean_of(c, wide, inner, True)
     apart = _squares(c, c.w.apply("sub", wide, some), inner)
     mean = _mean_of(c, some, outer, True)
     between = c.w.apply("sub", some, mean)
-    count = c.w.size(c.w.count(wide, inner), c.w_dtype(wide))
+    count = c.w.size(c.w.count(wide, inner), dtype)
     more = c.w.apply("mul", c.w.apply("mul", between, between), count)
     total = c.w.reduce("sum", c.w.apply("add", apart, more), outer, True)
     shape = [ONE if axis in axes else dim for axis, dim in enumerate(c.dims(x))]
-    return c.w.reshape(mean, shape), c.w.reshape(total, shape), c.w_dtype(wide)
+    return c.w.reshape(mean, shape), c.w.reshape(total, shape)
 
 
 def _squares(c: Converter, value: Any, axes: list[int]) -> Any:
