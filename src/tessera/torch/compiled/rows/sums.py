@@ -12,7 +12,7 @@ from tessera.numerics.dtypes import DType, computed_in, f32, f64
 from tessera.runtime.device import CPU
 from tessera.schedule.fuse.outside import MOST_HELD, OUTER, is_static
 from tessera.target.dims import Dim
-from tessera.torch.compiled.convert import Converter
+from tessera.torch.compiled.convert import Converter, F
 from tessera.torch.compiled.registry import row
 from tessera.torch.compiled.sizes import Unknown
 
@@ -200,11 +200,13 @@ def _product_of(c: Converter, a: Any, b: Any) -> Any:
 def _added(c: Converter, bias: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Any:
     _check_product(c, a, b)
     found = c.w.contract(a, b)
-    if alpha != 1:
-        found = c.elementwise(lambda f, x: f("mul", x, alpha), (found,), "DEFAULT")
+
+    def scaled(f: F, x: Any, factor: Any) -> Any:
+        return x if factor == 1 else f("mul", x, factor)
+
     if beta == 0:
-        return found
-    return c.elementwise(lambda f, x, y: f("add", x, y if beta == 1 else f("mul", y, beta)), (found, bias), "DEFAULT")
+        return c.elementwise(lambda f, x: scaled(f, x, alpha), (found,), "DEFAULT")
+    return c.elementwise(lambda f, x, y: f("add", scaled(f, x, alpha), scaled(f, y, beta)), (found, bias), "DEFAULT")
 
 
 @row("_weight_norm_interface_backward.default")
