@@ -1,4 +1,4 @@
-"""Powers of f32 numbers, by logarithms in f64: a product of f32 with a logarithm loses the bits of a large exponent."""
+"""Powers of f32 numbers on CPUs, by logarithms in f64: kernels' own lose the bits of large exponents under `fast`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from tessera.numerics.dtypes import f32, f64
+from tessera.runtime.device import CPU
 from tessera.torch.compiled.convert import Converter, F, is_value
 
 
@@ -24,9 +25,14 @@ def power(c: Converter, f: F, x: Any, y: Any) -> Any:
     return _signed(f, x, y, size) if is_value(y) else _signed_by_number(f, x, float(y), size)
 
 
+def is_exact(c: Converter) -> bool:
+    """Return whether a kernel's own power loses no bits: that of GPUs is computed in f64."""
+    return c.device.type != CPU.kind
+
+
 def root(c: Converter, size: Any, exponent: float) -> Any:
     """Return what is not less than 0, f32 or f64, to a power that is not 0."""
-    if c.w_dtype(size) == f64:
+    if c.w_dtype(size) == f64 or is_exact(c):
         return c.w.apply("pow", size, exponent)
     return _narrow(c, c.w.apply("exp2", c.w.apply("mul", c.w.apply("log2", _wide(c, size)), exponent)))
 

@@ -9,7 +9,7 @@ from typing import Any
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import f32, f64
 from tessera.torch.compiled.convert import Converter, F, Formula, is_value
-from tessera.torch.compiled.powers import power
+from tessera.torch.compiled.powers import is_exact, power
 from tessera.torch.compiled.registry import row
 from tessera.torch.compiled.sizes import Unknown
 
@@ -197,8 +197,8 @@ def _power(c: Converter, a: Any, b: Any) -> Any:
         return c.elementwise(lambda f, x, _: f("div", 1.0, f("sqrt", x)), (a, b), "DEFAULT")
     if isinstance(b, int | float) and b == 0:
         return c.elementwise(lambda f, x, _: f("select", f("eq", x, x), 1.0, 1.0), (a, b), "DEFAULT")
-    exact = c.result_dtype() == f32
-    return c.elementwise((lambda f, x, y: power(c, f, x, y)) if exact else _plain("pow"), (a, b), "DEFAULT")
+    by_logarithm = c.result_dtype() == f32 and not is_exact(c)
+    return c.elementwise((lambda f, x, y: power(c, f, x, y)) if by_logarithm else _plain("pow"), (a, b), "DEFAULT")
 
 
 def _by_squares(f: F, x: Any, count: int) -> Any:
