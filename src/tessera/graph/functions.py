@@ -82,8 +82,8 @@ def call_ufunc(trace: Trace, ufunc: Any, method: str, inputs: Sequence[Any], opt
         return inputs[0] * inputs[0]
     if method != "__call__" or options or ufunc not in _UFUNCS:
         raise _missing(ufunc.__name__)
-    with trace.at_caller() as writer:
-        return Array(trace, writer.apply(_UFUNCS[ufunc], *trace.operands(inputs)))
+    with trace.at_caller():
+        return trace.elementwise(_UFUNCS[ufunc], inputs)
 
 
 def call_function(trace: Trace, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -223,8 +223,8 @@ def std(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any 
 def where(condition: Any, x: Any, y: Any) -> Array:
     """Return elements of one of two arrays, as a condition says."""
     trace = trace_of(condition, x, y)
-    with trace.at_caller() as writer:
-        return Array(trace, writer.apply("select", trace.operand(condition), *trace.operands((x, y))))
+    with trace.at_caller():
+        return trace.elementwise("select", (x, y), (condition,))
 
 
 @numpy(np.clip)
@@ -391,17 +391,20 @@ def concatenate(arrays: Any, axis: int = 0) -> Array:
     """Return arrays one after another along a dimension."""
     trace = trace_of(arrays)
     with trace.at_caller() as writer:
-        values = [trace.array(one) for one in arrays]
-        dtype = writer.common([value.ssa for value in values])
-        at = _axis(values[0].ndim, axis)
-        return Array(trace, writer.concat([writer.cast(value.ssa, dtype) for value in values], at))
+        values = trace.operands(arrays)
+        dtype = writer.common(values)
+        found = [writer.as_array(value, dtype) for value in values]
+        return Array(trace, writer.concat(found, _axis(array_type(found[0]).rank, axis)))
 
 
 @numpy(np.stack)
 def stack(arrays: Any, axis: int = 0) -> Array:
     """Return arrays side by side along a new dimension."""
     trace = trace_of(arrays)
-    return concatenate([expand_dims(trace.array(one), axis) for one in arrays], axis)
+    values = trace.operands(arrays)
+    dtype = trace.writer.common(values)
+    given = [Array(trace, trace.writer.as_array(value, dtype)) for value in values]
+    return concatenate([expand_dims(one, axis) for one in given], axis)
 
 
 @numpy(np.take)

@@ -14,7 +14,7 @@ from tessera.graph.floats import Number
 from tessera.ir.graph.types import ArrayType, array_type, dims_of, ordered
 from tessera.ir.graph.writer import GraphWriter
 from tessera.ir.locations import to_loc
-from tessera.numerics.dtypes import DType, f32, from_numpy, i64
+from tessera.numerics.dtypes import DType, f32, f64, from_numpy, i64
 from tessera.ops import arrays
 from tessera.ops.traced import Traced
 from tessera.runtime.device import Device
@@ -109,13 +109,27 @@ class Trace:
         )
 
     def operands(self, values: Sequence[Any]) -> list[Any]:
-        """Return values as operands of one op: floats among the arguments take the dtype of the others."""
-        if not any(isinstance(value, Number) for value in values):
+        """Return values as operands of one op: what is made of Python's floats alone takes the dtype of the others."""
+        if not any(map(_is_weak, values)):
             return list(map(self.operand, values))
-        found = [0.0 if isinstance(value, Number) else self.operand(value) for value in values]
-        dtype = self.writer.common(found)
+        found = [0.0 if _is_weak(value) else self.operand(value) for value in values]
+        dtype = self.writer.common(found) if any(isinstance(one, SSAValue) for one in found) else f64
         pairs = zip(values, found, strict=True)
-        return [self.writer.cast(value.ssa, dtype) if isinstance(value, Number) else one for value, one in pairs]
+        return [self.writer.cast(value.ssa, dtype) if _is_weak(value) else one for value, one in pairs]
+
+    def elementwise(self, fn: str, values: Sequence[Any], condition: Sequence[Any] = ()) -> Array:
+        """Return a function of arrays and numbers.
+
+        Args:
+            fn: its name.
+            values: what is promoted to one dtype; of floats alone that is f64, as long as no array takes part.
+            condition: what comes before them.
+        """
+        weak = all(_is_weak(value) or isinstance(value, bool | int | float) for value in values)
+        weak = weak and any(_is_weak(value) or isinstance(value, float) for value in values)
+        given = [*map(self.operand, condition), *self.operands(values)]
+        found = self.writer.apply(fn, *given, dtype=f64 if weak else None)
+        return Array(self, found, is_weak=weak and array_type(found).dtype == f64)
 
     def constant(self, array: Any) -> SSAValue:
         """Return an array of the program around as an argument of the graph."""
@@ -138,6 +152,11 @@ class Trace:
         if not (left - right).is_static:
             self.decided[kind, left, right] = found
         return found
+
+
+def _is_weak(value: Any) -> bool:
+    """Return whether a value of the graph is made of Python's floats alone."""
+    return isinstance(value, Number) or (isinstance(value, Array) and value.is_weak)
 
 
 COMPARE: dict[str, Callable[[int, int], bool]] = {
@@ -282,13 +301,16 @@ class Array(Traced):
         ssa: its value in the graph; another one once a kernel has written it.
         is_own: whether it is memory of its own in which nothing is yet but one number.
         target: the number of the argument that it is, which ops that change arrays write to; None for all others.
+        is_weak: whether it is made of Python's floats alone: beside other arrays it takes their dtype.
     """
 
-    __slots__ = ("is_own", "ssa", "target", "trace")
+    __slots__ = ("is_own", "is_weak", "ssa", "target", "trace")
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
-    def __init__(self, trace: Trace, ssa: SSAValue, is_own: bool = False, target: int | None = None) -> None:
-        self.trace, self.ssa, self.is_own, self.target = trace, ssa, is_own, target
+    def __init__(
+        self, trace: Trace, ssa: SSAValue, is_own: bool = False, target: int | None = None, is_weak: bool = False
+    ) -> None:
+        self.trace, self.ssa, self.is_own, self.target, self.is_weak = trace, ssa, is_own, target, is_weak
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -353,9 +375,8 @@ class Array(Traced):
 
     def apply(self, fn: str, *values: Any) -> Array:
         """Return an elementwise function of arrays and numbers, this one among them."""
-        trace = self.trace
-        with trace.at_caller() as writer:
-            return Array(trace, writer.apply(fn, *trace.operands(values)))
+        with self.trace.at_caller():
+            return self.trace.elementwise(fn, values)
 
     __add__, __radd__ = _operator("add"), _operator("add", True)
     __sub__, __rsub__ = _operator("sub"), _operator("sub", True)
@@ -397,7 +418,9 @@ class Array(Traced):
     def __getitem__(self, key: Any) -> Array:
         from tessera.graph.functions import indexed
 
-        return indexed(self, key)
+        found = indexed(self, key)
+        found.is_weak = self.is_weak
+        return found
 
     def __len__(self) -> int:
         return self.shape[0].__index__()

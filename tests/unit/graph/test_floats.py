@@ -160,3 +160,17 @@ def test_what_a_method_sets_is_refused(method, name):
         getattr(layer, method)(X)
     assert repr(name) in str(caught.value)
     assert np.array_equal(layer.w["w"], X)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_what_is_made_of_floats_alone_takes_the_dtype_of_arrays(dtype):
+    def function(x):
+        weights = np.where(x > 0, 0.1, 0.3)
+        mixed = np.where(x > 1, np.where(x > 2, 0.1, 0.7), x)
+        return weights * x, (weights * 2.0 + 1)[None] * x, np.stack([x[0, 0], 0.1]), mixed, weights
+
+    x = (X * 2).astype(dtype)
+    bound = 4 * np.finfo(dtype).eps
+    for one, wide in zip(ts.jit(function)(x), function(x.astype(np.float64)), strict=True):
+        np.testing.assert_allclose(one.astype(np.float64), wide, rtol=bound, atol=bound)
+    assert [one.dtype for one in ts.jit(function)(x)] == [dtype] * 4 + [np.float64]

@@ -13,9 +13,17 @@ from tessera.driver.compile import compile as compiled
 from tessera.numerics.dtypes import BY_NAME, DType, f32, i64
 from tessera.ops import arrays, axes, rows
 from tessera.ops.reduce.base import checked_gradient, number_dtype
-from tessera.ops.reduce.steps import accumulator, blocks
+from tessera.ops.reduce.steps import blocks
 from tessera.ops.refusals import checked, checked_methods
-from tessera.ops.running.steps import CUMPROD, CUMPROD_BACKWARD, CUMSUM, CUMSUM_BACKWARD, LAST, forward_kernel
+from tessera.ops.running.steps import (
+    CUMPROD,
+    CUMPROD_BACKWARD,
+    CUMSUM,
+    CUMSUM_BACKWARD,
+    LAST,
+    forward_kernel,
+    summed_in,
+)
 from tessera.ops.steps import Step
 from tessera.target.artifact import Artifact
 
@@ -47,8 +55,8 @@ class Running:
                 `out-needs-no-gradient`.
 
         Numerics:
-            Computed in f32 (f64 for f64, i64 for integers, which wrap) and rounded once. Gradients of products need
-            no quotient, so zeros do no harm.
+            Computed in f32 (f64 for f64, and for f32 on CPUs; i64 for integers, which wrap) and rounded once. Gradients
+            of products need no quotient, so zeros do no harm.
 
         Source: `torch.cumsum`, `torch.cumprod`; Blelloch, Prefix sums and their applications, 1990.
         """
@@ -123,7 +131,7 @@ class Running:
         sizes = dict(zip("ANB", found, strict=True)) if found[2] != 1 else {"A": found[0], "N": found[1]}
         result = dtype if dtype.is_float else i64
         given: dict[str, Any] = {"T": dtype, "Y": result, "kind": self.kind, "reverse": False}
-        given |= {"acc": accumulator(dtype, result), **blocks(tuple(sizes.values()))}
+        given |= {"acc": summed_in(dtype, result, target or ""), **blocks(tuple(sizes.values()))}
         return compiled(forward_kernel(tuple(sizes.values())), target, dump, sizes, **given)
 
     @staticmethod

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.numerics.dtypes import BY_NAME
+from tessera.numerics.dtypes import BY_NAME, DType, f32, f64
 from tessera.ops import arrays
 from tessera.ops.reduce.steps import accumulator, blocks
 from tessera.ops.running import kernels
 from tessera.ops.steps import Arguments, Gradient, Step, like
+from tessera.runtime.device import CPU
 
 LAST: dict[str, Any] = {}
 """The kernel that ran last, by the kind of combination."""
@@ -20,12 +21,18 @@ def forward_kernel(shape: Sequence[int]) -> Any:
     return kernels.rows if len(shape) == 2 else kernels.columns
 
 
+def summed_in(given: DType, wanted: DType, device: str) -> DType:
+    """Return the dtype that is computed in: on CPUs f64 for f32, whose errors would grow with the length."""
+    found = accumulator(given, wanted)
+    return f64 if device == CPU.kind and wanted == f32 and given.is_float else found
+
+
 def _run(x: Any, y: Any, kind: str, reverse: bool) -> None:
     if 0 in x.shape:
         return
     shape = tuple(map(int, x.shape))
     kernel = LAST[kind] = forward_kernel(shape)
-    acc = accumulator(arrays.dtype_of(x), arrays.dtype_of(y))
+    acc = summed_in(arrays.dtype_of(x), arrays.dtype_of(y), arrays.view(x, "input").device.kind)
     kernel(x, y, kind=kind, reverse=reverse, acc=acc, **blocks(shape))
 
 

@@ -52,8 +52,7 @@ def _in_parts(
 ) -> Any:
     """Return attention whose scores are in memory."""
     if shares:
-        times = query.shape[-3] // key.shape[-3]
-        key, value = (one.repeat_interleave(times, -3) for one in (key, value))
+        key, value = (one.repeat_interleave(query.shape[-3] // one.shape[-3], -3) for one in (key, value))
     factor = query.shape[-1] ** -0.5 if scale is None else scale
     scores = (query * factor) @ key.transpose(-2, -1)
     if causal:

@@ -31,7 +31,7 @@ def bagged(
         return _functional.embedding_bag(input, weight, offsets, *more, *rest)
     rows = _functional.embedding(input, weight, padding_idx)
     if mode == "max":
-        return rows.amax(1)
+        return _largest(rows)
     counted = None if padding_idx is None else input != padding_idx % weight.shape[0]
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(-1)
@@ -47,9 +47,17 @@ def bagged(
 
 def _in_bags(rows: Any, counted: Any, offsets: Any, ends: bool) -> tuple[Any, Any]:
     """Return the sum of the rows of each bag, and how many there are."""
-    starts = offsets[:-1] if ends else offsets
+    count = offsets.shape[0]
     place = torch.arange(rows.shape[0], device=rows.device)
-    bag = (starts[None, :] <= place[:, None]).sum(1) - 1
+    bag = (offsets[None, :] <= place[:, None]).sum(1) - 1
     ones = torch.ones_like(place) if counted is None else counted.to(place.dtype)
-    total = rows.new_zeros(starts.shape[0], rows.shape[1]).index_add(0, bag, rows)
-    return total, place.new_zeros(starts.shape[0]).index_add(0, bag, ones)
+    total = rows.new_zeros(count, rows.shape[1]).index_add(0, bag, rows)
+    many = place.new_zeros(count).index_add(0, bag, ones)
+    # What lies behind the last offset is in no bag.
+    return (total[:-1], many[:-1]) if ends else (total, many)
+
+
+def _largest(rows: Any) -> Any:
+    """Return the largest elements of bags; NaN counts where it comes first, as nothing is larger."""
+    first = rows[:, :1].detach().isnan()
+    return torch.where(rows.isnan() & ~first, float("-inf"), rows).max(1).values

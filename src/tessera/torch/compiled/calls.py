@@ -14,6 +14,7 @@ from tessera.torch.compiled.bags import bagged
 from tessera.torch.compiled.cells import gated, remembered
 from tessera.torch.compiled.larger import enlarged
 from tessera.torch.compiled.sampling import sampled
+from tessera.torch.compiled.shrinking import shrunk
 
 torch: Any = import_module("torch")
 _functional: Any = torch.nn.functional
@@ -25,6 +26,7 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
     _functional.embedding_bag: bagged,
     _functional.interpolate: enlarged,
     _functional.grid_sample: sampled,
+    _functional.softshrink: shrunk,
     torch.gru_cell: gated,
     torch.lstm_cell: remembered,
 }

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, cast
 
+import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
@@ -25,7 +26,7 @@ from tessera.target.dims import Dim
 from tessera.torch.compiled.aten_calls import AtenCall, is_complex
 from tessera.torch.compiled.channels_last import RANKS, Layout, settle_operands, settled
 from tessera.torch.compiled.computed import number_of, written
-from tessera.torch.compiled.folding import device_of
+from tessera.torch.compiled.folding import device_of, no_modes
 from tessera.torch.compiled.layouts import Lies, Order, hint_of, order_of
 from tessera.torch.compiled.registry import row_of
 from tessera.torch.compiled.sizes import Elsewhere, Unknown, dims_of
@@ -155,7 +156,8 @@ class Converter:
     def _beside(self, constant: Any) -> Any:
         """Return a constant where the graph's tensors are, if it is a single number."""
         single = isinstance(constant, torch.Tensor) and not constant.ndim
-        return constant.to(self.device) if single else constant
+        with no_modes():
+            return constant.to(self.device) if single else constant
 
     def run(self) -> Converted:
         """Convert all of the graph."""
@@ -440,12 +442,22 @@ class Converter:
 
         def apply(fn: str, *given: Any) -> SSAValue:
             """Return a function of operands, numbers alone in the dtype that the formula is computed in."""
+            given = tuple(written(self.w, one) if isinstance(one, _SYMBOLIC) else one for one in given)
             are_numbers = not any(isinstance(one, SSAValue) for one in given[fn == "select" :])
             return self.w.apply(fn, *given, dtype=inner if are_numbers else None)
 
         write: Any = formula
         found = write(apply, *ready)
         return found if kind == "ALWAYS_BOOL" else self.w.cast(found, outer)
+
+    def narrow(self, *values: Any) -> list[Any]:
+        """Return operands of which PyTorch rounds numbers to the dtype of the tensors before they take part."""
+        kind = _prims.ELEMENTWISE_TYPE_PROMOTION_KIND.NO_OPMATH
+        _, common = _prims.elementwise_dtypes(*map(_like, values), type_promotion_kind=kind)
+        dtype = by_torch_name(str(common))
+        if dtype is None:
+            raise Unknown(f"{common}")
+        return [value if isinstance(value, SSAValue) else self.ready(value, dtype) for value in values]
 
     def ready(self, value: Any, dtype: DType) -> Any:
         """Return an operand in the dtype that it takes part in."""
@@ -462,8 +474,15 @@ def _kind(value: Any) -> str:
 
 
 def _as(value: float, dtype: DType) -> Any:
-    """Return a number that takes part as one of a dtype."""
-    return float(value) if dtype.is_float else bool(value) if dtype.kind == "bool" else int(value)
+    """Return a number that takes part as one of a dtype: of 16-bit floats it is one that they hold."""
+    if dtype.is_float:
+        return float(value) if dtype.bits > 16 else _rounded(value, dtype)
+    return bool(value) if dtype.kind == "bool" else int(value)
+
+
+def _rounded(value: float, dtype: DType) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.asarray(float(value)).astype(dtype.numpy()))
 
 
 def _like(value: Any) -> Any:
@@ -508,6 +527,11 @@ _COMPLEX = {"torch.complex64": "torch.float32", "torch.complex128": "torch.float
 
 def _dtype_of(fake: Any) -> DType | None:
     return by_torch_name(_COMPLEX.get(str(fake.dtype), str(fake.dtype)))
+
+
+def is_value(operand: Any) -> bool:
+    """Return whether an operand of an op is a value of the graph, and no number."""
+    return isinstance(operand, SSAValue)
 
 
 def _hints(fakes: Any) -> dict[str, int]:

@@ -15,7 +15,8 @@ from tessera.runtime.device import CPU
 from tessera.torch.compiled.registry import row_of
 
 torch: Any = import_module("torch")
-_no_modes: Any = import_module("torch.utils._python_dispatch")._disable_current_modes
+no_modes: Any = import_module("torch.utils._python_dispatch")._disable_current_modes
+"""Lets tensors be computed while PyTorch traces."""
 
 MOST = 1 << 20
 """Elements of what is computed before a graph runs."""
@@ -58,7 +59,8 @@ def fold(traced: Any) -> None:
 
 def device_of(traced: Any) -> Any:
     """Return where a graph's tensors are: single numbers of the CPU may be beside those of a GPU."""
-    fakes = [node.meta.get("val") for node in traced.graph.nodes if node.op == "placeholder"]
+    given = [node for node in traced.graph.nodes if node.op == "placeholder"]
+    fakes = [node.meta.get("val") for node in given or traced.graph.nodes]
     devices = [fake.device for fake in fakes if isinstance(fake, torch.Tensor)]
     return next((one for one in devices if one.type != CPU.kind), torch.device(CPU.kind))
 
@@ -81,7 +83,7 @@ def _value(node: Any, values: dict[Any, Any]) -> Any:
     """Return what a node computes."""
     if node not in values:
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), partial(_value, values=values))
-        with _no_modes(), torch.no_grad():
+        with no_modes(), torch.no_grad():
             values[node] = node.target(*args, **kwargs).clone()
     return values[node]
 

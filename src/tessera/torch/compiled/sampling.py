@@ -21,7 +21,8 @@ def sampled(
     sizes = image.shape[3], image.shape[2]
     at = [_pixel(grid[..., axis].to(wide), size, bool(align_corners)) for axis, size in enumerate(sizes)]
     if padding_mode == "border":
-        at = [one.clamp(0, size - 1) for one, size in zip(at, sizes, strict=True)]
+        # PyTorch takes the first pixel where a place is NaN.
+        at = [torch.where(one.isnan(), 0.0, one).clamp(0, size - 1) for one, size in zip(at, sizes, strict=True)]
     first = [one.detach().floor() for one in at]
     number = torch.arange(image.shape[0], device=image.device)[:, None, None]
     total: Any = None
@@ -34,7 +35,7 @@ def sampled(
         pixels = torch.where(inside[..., None], image[number, :, y, x].to(wide), 0.0)
         part = pixels * weight[..., None]
         total = part if total is None else total + part
-    return total.permute(0, 3, 1, 2).to(image.dtype)
+    return total.permute(0, 3, 1, 2).to(image.dtype).contiguous()
 
 
 def _pixel(place: Any, size: Any, corners: bool) -> Any:

@@ -46,6 +46,8 @@ def _dim(expr: Any) -> Dim:
     if expr.is_Pow and expr.args[1].is_Integer and 0 < int(expr.args[1]) < 8:
         return reduce(lambda a, b: a * b, [parts[0]] * int(expr.args[1]))
     if type(expr).__name__ in ("FloorDiv", "CleanDiv") and len(parts) == 2:
+        if parts[1].is_static and parts[1].scale < 0:
+            return (parts[0] * -1) // -parts[1].scale
         return parts[0] // parts[1]
     raise Unknown(f"the size {expr}")
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from tessera.numerics.dtypes import computed_in
 from tessera.torch.compiled.convert import Converter
+from tessera.torch.compiled.powers import root
 from tessera.torch.compiled.registry import row
 from tessera.torch.compiled.sizes import Unknown
 
@@ -31,7 +32,7 @@ def _distances(c: Converter, a: Any, b: Any, p: float, _mode: Any = None) -> Any
         return c.w.reduce("max", size, axis)
     if p == 0:
         return c.w.reduce("sum", c.w.cast(c.truth(apart), c.w_dtype(apart)), axis)
-    return c.w.apply("pow", c.w.reduce("sum", c.w.apply("pow", size, float(p)), axis), 1 / p)
+    return root(c, c.w.reduce("sum", root(c, size, float(p)), axis), 1 / p)
 
 
 @row("_cdist_backward.default")

@@ -11,6 +11,7 @@ from tessera import ops
 from tessera.ir.graph.types import ONE
 from tessera.numerics import dtypes
 from tessera.torch.compiled.convert import Converter
+from tessera.torch.compiled.powers import root
 from tessera.torch.compiled.registry import row
 from tessera.torch.compiled.sizes import Unknown, dim_of
 
@@ -97,8 +98,8 @@ def _norm(c: Converter, x: Any, order: Any = 2, axes: Any = None, keepdim: bool 
         return c.w.reduce("sum", c.w.cast(c.truth(wide), c.w_dtype(wide)), along, keepdim)
     if order == 1:
         return c.w.reduce("sum", size, along, keepdim)
-    total = c.w.reduce("sum", c.w.apply("pow", size, float(order)), along, keepdim)
-    return c.w.apply("pow", total, 1.0 / order)
+    total = c.w.reduce("sum", root(c, size, float(order)), along, keepdim)
+    return root(c, total, 1.0 / order)
 
 
 @row("repeat.default")

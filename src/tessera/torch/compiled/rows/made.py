@@ -50,7 +50,7 @@ def _arange(c: Converter, *bounds: Any, **_where: Any) -> Any:
     if dtype.is_int:
         start, step = (int(one) if isinstance(one, float) else one for one in (start, step))
     if not all(isinstance(one, int) for one in (start, step)):
-        inner = f64 if dtype == f64 else f32
+        inner = f32 if dtype.bits < 32 else f64
     found = c.w.cast(c.w.iota(c.result_dims(), 0, dtype if dtype.is_int else i64), inner)
     start, step = c.ready(start, inner), c.ready(step, inner)
     found = found if step == 1 else c.w.apply("mul", found, step)

@@ -81,10 +81,6 @@ def _at(c: Converter, x: Any, place: int, axis: int, keepdim: bool) -> Any:
     return parts if keepdim else [c.w.without(one, [axis]) for one in parts]
 
 
-MOST_BOUNDS = 256
-"""Bounds that each element is compared with, one after another."""
-
-
 @row("bucketize.Tensor")
 def _bucket(c: Converter, x: Any, bounds: Any, *, out_int32: bool = False, right: bool = False) -> Any:
     return _place_among(c, bounds, x, right)
@@ -103,16 +99,25 @@ def _searched(
 ) -> Any:
     if sorter is not None:
         raise Unknown("bounds in another order")
-    if len(c.dims(bounds)) > 1:
-        bounds = c.w.with_ones(bounds, [len(c.dims(bounds)) - 1])
     return _place_among(c, bounds, x, right or side == "right")
 
 
 def _place_among(c: Converter, bounds: Any, x: Any, right: bool) -> Any:
-    """Return how many bounds are before each element: NaN is behind all."""
-    size = c.dims(bounds)[-1]
-    if not size.is_static or size.scale > MOST_BOUNDS:
-        raise Unknown("many bounds")
-    wide = c.w.with_ones(x, [len(c.dims(x))])
-    found = c.elementwise(lambda f, b, v: f("not", f("gt" if right else "ge", b, v)), (bounds, wide), "ALWAYS_BOOL")
-    return c.w.reduce("sum", c.w.cast(found, i64), [len(c.dims(found)) - 1])
+    """Return between which bounds elements are, by PyTorch's own steps: of NaN they decide what is found."""
+    size, dims = c.dims(bounds)[-1], c.dims(x)
+    if not size.is_static or size.scale == 0:
+        raise Unknown("bounds of any number, or none")
+    fn = "gt" if right else "ge"
+    outer = list(range(len(c.dims(bounds)) - 1))
+    low = c.w.broadcast_to(c.w.full(0, i64), dims)
+    high = c.w.broadcast_to(c.w.full(size.scale, i64), dims)
+    for _ in range(size.scale.bit_length()):
+        middle = c.w.apply("shr", c.w.apply("add", low, high), 1)
+        bound = c.w.take(bounds, [*outer, c.w.apply("minimum", middle, size.scale - 1)], dims)
+        after = c.elementwise(lambda f, b, v: f(fn, b, v), (bound, x), "ALWAYS_BOOL")
+        before = c.w.apply("not", after)
+        is_open = c.w.apply("lt", low, high)
+        first = c.w.apply("and", is_open, before)
+        low = c.w.apply("select", first, c.w.apply("add", middle, 1), low)
+        high = c.w.apply("select", c.w.apply("and", is_open, after), middle, high)
+    return low

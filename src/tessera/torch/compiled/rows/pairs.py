@@ -7,7 +7,7 @@ from typing import Any
 
 from tessera.ir.graph.types import ONE, ZERO
 from tessera.numerics import dtypes
-from tessera.torch.compiled.convert import Converter, is_complex
+from tessera.torch.compiled.convert import Converter, is_complex, is_value
 from tessera.torch.compiled.registry import complex_row
 from tessera.torch.compiled.rows.views import joined, selected, slice_scattered, sliced
 from tessera.torch.compiled.sizes import Unknown
@@ -149,8 +149,8 @@ def _beside(c: Converter, value: Any, is_pair: bool) -> Any:
     """Return an operand beside pairs."""
     if is_pair:
         return value
-    if isinstance(value, int | float):
-        return float(value)
+    if not is_value(value):
+        return c.ready(value, c.result_dtype())
     return c.w.cast(c.w.with_ones(value, [len(c.dims(value))]), c.result_dtype())
 
 

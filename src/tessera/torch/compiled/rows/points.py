@@ -7,8 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from tessera.numerics import dtypes
-from tessera.torch.compiled.convert import Converter, F, Formula
+from tessera.numerics.dtypes import f32, f64
+from tessera.torch.compiled.convert import Converter, F, Formula, is_value
+from tessera.torch.compiled.powers import is_exact, power
 from tessera.torch.compiled.registry import row
+from tessera.torch.compiled.sizes import Unknown
 
 
 def _plain(fn: str) -> Formula:
@@ -56,7 +59,7 @@ FLOATS: dict[str, Formula] = {
 """Ops whose result is of floating point numbers, of integers too."""
 
 SAME: dict[str, Formula] = {
-    **{f"{name}.{kind}": _plain(fn) for name, fn in (("mul", "mul"), ("remainder", "mod")) for kind in _KINDS},
+    **{f"mul.{kind}": _plain("mul") for kind in _KINDS},
     **{f"{name}.default": _plain(name) for name in ("neg", "abs", "maximum", "minimum")},
     "relu.default": lambda f, x: f("maximum", x, 0),
     "sign.default": _sign,
@@ -74,7 +77,14 @@ def _register() -> None:
     for name, formula in SAME.items():
         row(name)(_row(formula, "DEFAULT"))
     for name in COMPARISONS:
-        row(f"{name}.Tensor", f"{name}.Scalar")(_row(_plain(name), "ALWAYS_BOOL"))
+        row(f"{name}.Tensor", f"{name}.Scalar")(_comparison(name))
+
+
+def _comparison(name: str) -> Callable[..., Any]:
+    def write(c: Converter, a: Any, b: Any) -> Any:
+        return c.elementwise(_plain(name), c.narrow(a, b), "ALWAYS_BOOL")
+
+    return write
 
 
 def _row(formula: Formula, kind: str) -> Callable[..., Any]:
@@ -107,18 +117,46 @@ def _rsub(c: Converter, a: Any, b: Any, alpha: Any = 1) -> Any:
     return c.elementwise(formula, (a, b, alpha), "DEFAULT")
 
 
+@row("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
+def _remainder(c: Converter, a: Any, b: Any) -> Any:
+    check_divisor(c, a, b)
+    return c.elementwise(_plain("mod"), c.narrow(a, b), "DEFAULT")
+
+
+def check_divisor(c: Converter, a: Any, b: Any) -> None:
+    """Leave integers divided by the number 0 to ATen, which raises.
+
+    Raises:
+        Unknown: they are.
+    """
+    if not is_value(b) and b == 0 and not c.is_float(a, b):
+        raise Unknown("integers divided by 0")
+
+
 @row("div.Tensor_mode", "div.Scalar_mode")
 def _divided(c: Converter, a: Any, b: Any, rounding_mode: Any = None) -> Any:
     if rounding_mode is None:
         return c.elementwise(_plain("div"), (a, b), "INT_TO_FLOAT")
     if rounding_mode == "floor":
-        return c.elementwise(_plain("floordiv"), (a, b), "DEFAULT")
-    is_float = c.is_float(a, b)
-    return c.elementwise(_towards_zero if is_float else _towards_zero_of_integers, (a, b), "DEFAULT")
+        return _floor_divided(c, a, b)
+    check_divisor(c, a, b)
+    formula = _towards_zero(c) if c.is_float(a, b) else _towards_zero_of_integers
+    return c.elementwise(formula, (a, b), "DEFAULT")
 
 
-def _towards_zero(f: F, x: Any, y: Any) -> Any:
-    return f("trunc", f("div", x, y))
+def _towards_zero(c: Converter) -> Formula:
+    """Return how quotients are cut off, which takes their correct rounding: 0.5 / 0.1 is 5."""
+
+    def formula(f: F, x: Any, y: Any) -> Any:
+        found = c.w.apply("div", *(c.w.cast(one, f64) for one in (x, _own(f, x, y))))
+        return f("trunc", c.w.cast(found, c.w_dtype(x)))
+
+    return formula
+
+
+def _own(f: F, x: Any, y: Any) -> Any:
+    """Return a divisor of each element: by one that many share it would be multiplied with the reciprocal."""
+    return f("select", f("isnan", x), x, y)
 
 
 def _towards_zero_of_integers(f: F, x: Any, y: Any) -> Any:
@@ -127,8 +165,9 @@ def _towards_zero_of_integers(f: F, x: Any, y: Any) -> Any:
     return f("select", f("and", inexact, f("lt", found, 0)), f("add", found, 1), found)
 
 
-@row("floor_divide.default")
+@row("floor_divide.default", "floor_divide.Scalar")
 def _floor_divided(c: Converter, a: Any, b: Any) -> Any:
+    check_divisor(c, a, b)
     return c.elementwise(_plain("floordiv"), (a, b), "DEFAULT")
 
 
@@ -141,18 +180,25 @@ def _rounded(c: Converter, x: Any) -> Any:
 @row("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
 def _power(c: Converter, a: Any, b: Any) -> Any:
     if not c.is_float(a) and not c.is_float(b):
-        if isinstance(b, int) and 0 <= b:
+        if isinstance(b, int) and b < 0:
+            raise Unknown("integers to a negative power, which ATen refuses")
+        if isinstance(b, int):
             return c.elementwise(lambda f, x: _by_squares(f, x, b), (a,), "DEFAULT")
-        bits = max(c.w_dtype(one).bits for one in (a, b) if not isinstance(one, int))
+        bits = max(c.w_dtype(one).bits for one in (a, b) if is_value(one))
         return c.elementwise(_power_of_integers(min(bits, 64)), (a, b), "DEFAULT")
     # The exponent counts for the dtype, whatever is computed: an integer to the power 0.5 is a float.
     if isinstance(b, int | float) and b in (1, 2, 3, 4):
         return c.elementwise(lambda f, x, _: _times(f, x, int(b)), (a, b), "DEFAULT")
+    if isinstance(b, int | float) and b in (-1, -2):
+        return c.elementwise(lambda f, x, _: f("div", 1.0, _times(f, x, int(-b))), (a, b), "DEFAULT")
     if isinstance(b, int | float) and b == 0.5:
         return c.elementwise(lambda f, x, _: f("sqrt", x), (a, b), "DEFAULT")
-    if isinstance(b, int | float) and b == -1:
-        return c.elementwise(lambda f, x, _: f("div", 1.0, x), (a, b), "DEFAULT")
-    return c.elementwise(_plain("pow"), (a, b), "DEFAULT")
+    if isinstance(b, int | float) and b == -0.5:
+        return c.elementwise(lambda f, x, _: f("div", 1.0, f("sqrt", x)), (a, b), "DEFAULT")
+    if isinstance(b, int | float) and b == 0:
+        return c.elementwise(lambda f, x, _: f("select", f("eq", x, x), 1.0, 1.0), (a, b), "DEFAULT")
+    by_logarithm = c.result_dtype() == f32 and not is_exact(c)
+    return c.elementwise((lambda f, x, y: power(c, f, x, y)) if by_logarithm else _plain("pow"), (a, b), "DEFAULT")
 
 
 def _by_squares(f: F, x: Any, count: int) -> Any:

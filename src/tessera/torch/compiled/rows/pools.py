@@ -96,9 +96,12 @@ def _each(value: Any, rank: int) -> tuple[int, ...]:
     return tuple(given * rank if len(given) == 1 else given)
 
 
-def _check_order(c: Converter, x: Any) -> None:
-    """Leave images to ATen whose channels lie last where all others do not: its kernels keep that order."""
-    if not c.lies_last(x) and not c.node.all_input_nodes[0].meta["val"].is_contiguous():
+def _check_order(c: Converter, x: Any, image: int = 0) -> None:
+    """Leave images, an argument by its number, to ATen whose channels lie last where all others do not.
+
+    ATen's kernels keep that order.
+    """
+    if not c.lies_last(x) and not c.node.args[image].meta["val"].is_contiguous():
         raise Unknown("images that lie in another order")
 
 
@@ -271,7 +274,7 @@ def _back(c: Converter, g: Any, x: Any, *given: Any) -> Windows:
     Raises:
         Unknown: an element is in too many of them, or in how many is known when the graph runs.
     """
-    _check_order(c, x)
+    _check_order(c, x, 1)
     rank = 3 if "3d" in str(c.node.target) else 2
     kernel, stride, padding, dilation = (_each(value, rank) for value in given)
     w = Windows(c.dims(x), c.dims(g), kernel, stride or kernel, padding, dilation)
@@ -289,7 +292,7 @@ def _shares(w: Windows) -> tuple[int, ...]:
 
 
 def _covering(c: Converter, w: Windows) -> Iterator[tuple[list[Any], Any]]:
-    """Give the windows that can have an element, by their places, and whether it is in their reach."""
+    """Give the windows that can have an element, by their places, and whether there is one and the element in it."""
     for back in product(*map(range, _shares(w))):
         places: list[Any] = list(range(len(w.own)))
         inside: Any = None
@@ -298,14 +301,26 @@ def _covering(c: Converter, w: Windows) -> Iterator[tuple[list[Any], Any]]:
             place = c.w.apply("sub", c.w.apply("floordiv", at, w.stride[axis]), less)
             apart = c.w.apply("sub", at, c.w.apply("mul", place, w.stride[axis]))
             here = c.w.apply("lt", apart, (w.kernel[axis] - 1) * w.dilation[axis] + 1)
+            here = _also_there(c, w, axis, less, place, here)
             inside = here if inside is None else c.w.apply("and", inside, here)
             places[w.first + axis] = place
         yield places, inside
 
 
+def _also_there(c: Converter, w: Windows, axis: int, less: int, place: Any, here: Any) -> Any:
+    """Return a condition and whether there is a window at a place, `less` before the last one that an element is in."""
+    pad, step = w.padding[axis], w.stride[axis]
+    own, count = w.own[w.first + axis].scale, w.dims[w.first + axis].scale
+    if pad // step < less:
+        here = c.w.apply("and", here, c.w.apply("ge", place, 0))
+    if (own - 1 + pad) // step - less >= count:
+        here = c.w.apply("and", here, c.w.apply("lt", place, count))
+    return here
+
+
 @row("_adaptive_avg_pool2d_backward.default", "_adaptive_avg_pool3d_backward.default")
 def _adaptive_back(c: Converter, g: Any, x: Any) -> Any:
-    _check_order(c, x)
+    _check_order(c, x, 1)
     rank = 2 if "2d" in str(c.node.target) else 3
     if not _is_multiple(c.dims(x), c.dims(g), rank):
         return uneven.mean_back(c, g, c.dims(x), rank)
@@ -316,7 +331,20 @@ def _adaptive_back(c: Converter, g: Any, x: Any) -> Any:
 def _spread(c: Converter, g: Any, dims: Sequence[Dim], kernel: Sequence[int], scale: float) -> Any:
     """Return a number for each window, scaled, at each of its elements."""
     wide = c.w.apply("mul", c.w.cast(g, computed_in(c.w_dtype(g))), scale)
-    return c.w.take(wide, _places(c, dims, kernel), dims)
+    places = _places(c, dims, kernel)
+    return _where_there(c, g, places, kernel, c.w.take(wide, places, dims))
+
+
+def _where_there(c: Converter, g: Any, places: Sequence[Any], kernel: Sequence[int], found: Any) -> Any:
+    """Return what was taken from windows side by side, 0 for elements behind the last one."""
+    dims = c.dims(found)
+    for axis, size in enumerate(kernel, len(dims) - len(kernel)):
+        count = c.dims(g)[axis]
+        if ordered(count * size) != ordered(dims[axis]):
+            place = places[axis] if size != 1 else c.w.iota(dims, axis, i64)
+            here = c.w.apply("lt", c.w.cast(place, i64), c.w.size(count, i64))
+            found = c.w.apply("select", here, found, 0.0, dtype=c.w_dtype(found))
+    return found
 
 
 def _places(c: Converter, dims: Sequence[Dim], kernel: Sequence[int]) -> list[Any]:
@@ -339,16 +367,19 @@ def _largest_back(
         c, replace(w, dims=w.own, stride=(1,) * len(w.kernel), padding=(0,) * len(w.kernel)), (0,) * len(w.kernel)
     )
     if w.kernel == w.stride and set(w.dilation) == {1} and w.is_inside:
-        return _taken_back(c, g, numbers, own, _places(c, w.own, w.kernel), w.own)
+        places = _places(c, w.own, w.kernel)
+        return _where_there(c, g, places, w.kernel, _taken_back(c, g, numbers, own, places, None))
     total: Any = None
-    for places, _ in _covering(c, w):
-        part = _taken_back(c, g, numbers, own, places, w.own)
+    for places, inside in _covering(c, w):
+        part = _taken_back(c, g, numbers, own, places, inside)
         part = c.w.cast(part, computed_in(c.w_dtype(g)))
         total = part if total is None else c.w.apply("add", total, part)
     return total
 
 
-def _taken_back(c: Converter, g: Any, numbers: Any, own: Any, places: list[Any], dims: Sequence[Dim]) -> Any:
-    """Return what goes back from windows at some places to the elements that they took; none comes from outside."""
+def _taken_back(c: Converter, g: Any, numbers: Any, own: Any, places: list[Any], inside: Any) -> Any:
+    """Return what goes back from windows at some places, where there are any, to the elements that they took."""
+    dims = c.dims(own)
     here = c.w.apply("eq", c.w.take(numbers, places, dims), own)
+    here = here if inside is None else c.w.apply("and", inside, here)
     return c.w.apply("select", here, c.w.take(g, places, dims), 0.0, dtype=c.w_dtype(g))

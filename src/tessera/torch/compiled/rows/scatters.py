@@ -13,7 +13,7 @@ from tessera.numerics.functions import identity_of
 from tessera.ops.lookup.scatter_steps import SCATTER
 from tessera.ops.lookup.steps import BACKWARD
 from tessera.target.dims import Dim
-from tessera.torch.compiled.convert import Converter
+from tessera.torch.compiled.convert import Converter, is_value
 from tessera.torch.compiled.registry import row
 from tessera.torch.compiled.sizes import Unknown
 
@@ -124,7 +124,7 @@ def scattered(c: Converter, x: Any, axis: int, index: Any, source: Any, kind: st
     """
     _check(c, x, index)
     dims, thin = c.dims(x), c.dims(index)
-    if isinstance(source, int | float):
+    if not is_value(source):
         source = c.w.broadcast_to(c.w.as_array(c.ready(source, c.w_dtype(x)), c.w_dtype(x)), thin)
     elif list(map(ordered, c.dims(source))) != list(map(ordered, thin)):
         source = c.w.slice(source, [ZERO] * len(thin), [1] * len(thin), thin)

@@ -9,6 +9,7 @@ from typing import Any
 
 from tessera.torch.compiled.convert import Converter, F
 from tessera.torch.compiled.registry import row
+from tessera.torch.compiled.rows.points import check_divisor
 
 HUGE = 1e9
 """Beyond, `x * x + 1` is `x * x`."""
@@ -33,7 +34,8 @@ def _acosh(c: Converter, x: Any) -> Any:
         more = f("sub", x, 1.0)
         root = f("sqrt", f("mul", more, f("add", more, 2.0)))
         far = f("add", f("log", x), math.log(2))
-        return f("select", f("gt", x, HUGE), far, f("log1p", f("add", more, root)))
+        near = f("select", f("lt", x, 1.0), math.nan, f("log1p", f("add", more, root)))
+        return f("select", f("gt", x, HUGE), far, near)
 
     return c.elementwise(formula, (x,), "INT_TO_FLOAT")
 
@@ -109,7 +111,7 @@ def _digamma(c: Converter, x: Any) -> Any:
         square = f("mul", inverse, inverse)
         series = f("mul", _polynomial(f, square, _BERNOULLI[::-1]), square)
         found = f("sub", f("sub", f("sub", f("log", z), f("mul", inverse, 0.5)), series), less)
-        fraction = f("sub", x, f("floor", x))
+        fraction = f("sub", x, f("round", x))
         pole = f("select", f("eq", x, 0.0), f("neg", f("div", 1.0, x)), math.nan)
         mirrored = f("sub", found, f("div", math.pi, f("tan", f("mul", fraction, math.pi))))
         return f("select", turned, f("select", f("eq", fraction, 0.0), pole, mirrored), found)
@@ -140,21 +142,20 @@ def _number_of_two(c: Converter, a: Any, b: Any) -> Any:
 
 @row("fmod.Tensor", "fmod.Scalar")
 def _rest(c: Converter, a: Any, b: Any) -> Any:
-    return c.elementwise(_rest_of_floats if c.is_float(a, b) else _rest_of_integers, (a, b), "DEFAULT")
+    check_divisor(c, a, b)
+    formula = _rest_of_floats if c.is_float(a, b) else _rest_of_integers
+    return c.elementwise(formula, c.narrow(a, b), "DEFAULT")
 
 
 def _rest_of_floats(f: F, x: Any, y: Any) -> Any:
-    return f("copysign", f("mod", f("abs", x), _size(f, y)), x)
+    size = abs(y) if isinstance(y, float) else f("abs", y)
+    return f("copysign", f("mod", f("abs", x), size), x)
 
 
 def _rest_of_integers(f: F, x: Any, y: Any) -> Any:
-    size = _size(f, y)
-    rest = f("mod", x, size)
-    return f("select", f("and", f("ne", rest, 0), f("lt", x, 0)), f("sub", rest, size), rest)
-
-
-def _size(f: F, y: Any) -> Any:
-    return abs(y) if isinstance(y, int | float) else f("abs", y)
+    rest = f("mod", x, y)
+    turned = f("and", f("ne", rest, 0), f("ne", f("lt", rest, 0), f("lt", x, 0)))
+    return f("select", turned, f("sub", rest, y), rest)
 
 
 @row("signbit.default")

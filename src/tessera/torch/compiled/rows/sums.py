@@ -9,10 +9,11 @@ from typing import Any, cast
 from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.types import ONE
 from tessera.ir.graph.views import ReshapeOp
-from tessera.numerics.dtypes import DType, computed_in
+from tessera.numerics.dtypes import DType, computed_in, f32, f64
+from tessera.runtime.device import CPU
 from tessera.schedule.fuse.outside import MOST_HELD, OUTER, is_static, rows_held
 from tessera.target.dims import Dim
-from tessera.torch.compiled.convert import Converter
+from tessera.torch.compiled.convert import Converter, F
 from tessera.torch.compiled.registry import row
 from tessera.torch.compiled.sizes import Unknown
 
@@ -97,7 +98,10 @@ def _truth(c: Converter, x: Any, dims: Any = None, keepdim: bool = False) -> Any
 @row("var.correction", "var_mean.correction")
 def _var(c: Converter, x: Any, dims: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
     axes = _axes(c, x, dims)
-    mean, apart, dtype = _moments(c, x, axes)
+    alone = str(c.node.target) == "aten.var.correction"
+    # On CPUs as PyTorch does; norms take mean and variance, in f32.
+    dtype = f64 if alone and c.device.type == CPU.kind and c.w_dtype(x) == f32 else computed_in(c.w_dtype(x))
+    mean, apart = _moments(c, x, axes, dtype)
     count = c.w.size(c.w.count(x, axes), dtype)
     less = c.w.apply("maximum", c.w.apply("sub", count, float(1 if correction is None else correction)), 0.0)
     var = c.w.apply("div", apart, less)
@@ -106,28 +110,28 @@ def _var(c: Converter, x: Any, dims: Any = None, correction: Any = None, keepdim
     return [var, mean] if "var_mean" in str(c.node.target) else var
 
 
-def _moments(c: Converter, x: Any, axes: list[int]) -> tuple[Any, Any, DType]:
-    """Return the mean along dimensions and the sum of squares of what is apart from it, and their dtype.
+def _moments(c: Converter, x: Any, axes: list[int], dtype: DType) -> tuple[Any, Any]:
+    """Return the mean along dimensions and the sum of squares of what is apart from it, computed in a dtype.
 
     Where one program cannot hold all of a sum's elements, those of parts are computed first and then combined, so that
     the operand is read once (Chan, Golub & LeVeque, Updating formulae, 1979).
     """
     shape = [ONE if axis in axes else dim for axis, dim in enumerate(c.dims(x))]
-    found = _moments_last(c, x, axes)
+    found = _moments_last(c, x, axes, dtype)
     if found is not None:
         mean, total = found
-        return c.w.reshape(mean, shape), c.w.reshape(total, shape), c.w_dtype(mean)
+        return c.w.reshape(mean, shape), c.w.reshape(total, shape)
     parts = _parts(c, x, axes)
     if parts is None:
-        wide = _computed(c, x)
+        wide = c.w.cast(x, dtype)
         mean = _mean_of(c, wide, axes, True)
-        return mean, _squares(c, c.w.apply("sub", wide, mean), axes), c.w_dtype(wide)
+        return mean, _squares(c, c.w.apply("sub", wide, mean), axes)
     split, inner, outer = parts
-    wide = _computed(c, split)
+    wide = c.w.cast(split, dtype)
     some = _mean_of(c, wide, inner, True)
     apart = _squares(c, c.w.apply("sub", wide, some), inner)
     mean, total = _joined(c, some, apart, c.w.count(wide, inner), outer)
-    return c.w.reshape(mean, shape), c.w.reshape(total, shape), c.w_dtype(wide)
+    return c.w.reshape(mean, shape), c.w.reshape(total, shape)
 
 
 def _joined(c: Converter, some: Any, apart: Any, count: Dim, axes: list[int]) -> tuple[Any, Any]:
@@ -138,20 +142,20 @@ def _joined(c: Converter, some: Any, apart: Any, count: Dim, axes: list[int]) ->
     return mean, c.w.reduce("sum", c.w.apply("add", apart, more), axes, True)
 
 
-def _moments_last(c: Converter, x: Any, axes: list[int]) -> tuple[Any, Any] | None:
+def _moments_last(c: Converter, x: Any, axes: list[int], dtype: DType) -> tuple[Any, Any] | None:
     """Return the moments of each channel, or group of channels, of images that lie channels last; None for others."""
     dims = c.dims(x)
     if not c.lies_last(x) or not is_static(dims):
         return None
     is_shaped = isinstance(_narrow(c, x).owner, ReshapeOp)
     if axes == [0, *range(2, len(dims))] and not is_shaped:
-        return _moments_of_columns(c, x)
+        return _moments_of_columns(c, x, dtype)
     if axes == [2, 3] and len(dims) == 4:
-        return _moments_of_groups(c, x if is_shaped else c.w.reshape(x, [*dims[:2], ONE, dims[2] * dims[3]]))
+        return _moments_of_groups(c, x if is_shaped else c.w.reshape(x, [*dims[:2], ONE, dims[2] * dims[3]]), dtype)
     return None
 
 
-def _moments_of_columns(c: Converter, x: Any) -> tuple[Any, Any]:
+def _moments_of_columns(c: Converter, x: Any, dtype: DType) -> tuple[Any, Any]:
     """Return the moments of each channel of images that lie channels last, as those of columns of a matrix.
 
     A program holds some rows of some columns; what it finds is combined in the same way until few are left.
@@ -161,7 +165,7 @@ def _moments_of_columns(c: Converter, x: Any) -> tuple[Any, Any]:
     last = c.w.transpose(x, [0, *range(2, rank), 1])
     rows, columns = c.w.count(x, [0, *range(2, rank)]).scale, c.dims(x)[1]
     held, done = rows_held(rows, columns.scale), 1
-    wide = _computed(c, c.w.reshape(last, [Dim((), rows // held), Dim((), held), columns]))
+    wide = c.w.cast(c.w.reshape(last, [Dim((), rows // held), Dim((), held), columns]), dtype)
     mean = _mean_of(c, wide, [1], True)
     total = _squares(c, c.w.apply("sub", wide, mean), [1])
     while rows > held:
@@ -172,7 +176,7 @@ def _moments_of_columns(c: Converter, x: Any) -> tuple[Any, Any]:
     return mean, total
 
 
-def _moments_of_groups(c: Converter, x: Any) -> tuple[Any, Any]:
+def _moments_of_groups(c: Converter, x: Any, dtype: DType) -> tuple[Any, Any]:
     """Return the moments along the last two dimensions of channels in groups, `(n, groups, channels, places)`.
 
     Places lie further apart than channels: a program holds some of them for some channels, another all of a group.
@@ -182,7 +186,7 @@ def _moments_of_groups(c: Converter, x: Any) -> tuple[Any, Any]:
     held = rows_held(places.scale, groups.scale * channels.scale)
     steps = Dim((), places.scale // held)
     last = c.w.reshape(c.w.transpose(x, [0, 3, 1, 2]), [batch, steps, Dim((), held), groups * channels])
-    wide = _computed(c, last)
+    wide = c.w.cast(last, dtype)
     mean = _mean_of(c, wide, [2], True)
     total = _squares(c, c.w.apply("sub", wide, mean), [2])
     some, apart = (
@@ -265,11 +269,13 @@ def _product_of(c: Converter, a: Any, b: Any) -> Any:
 def _added(c: Converter, bias: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Any:
     _check_product(c, a, b)
     found = c.w.contract(a, b)
-    if alpha != 1:
-        found = c.elementwise(lambda f, x: f("mul", x, alpha), (found,), "DEFAULT")
+
+    def scaled(f: F, x: Any, factor: Any) -> Any:
+        return x if factor == 1 else f("mul", x, factor)
+
     if beta == 0:
-        return found
-    return c.elementwise(lambda f, x, y: f("add", x, y if beta == 1 else f("mul", y, beta)), (found, bias), "DEFAULT")
+        return c.elementwise(lambda f, x: scaled(f, x, alpha), (found,), "DEFAULT")
+    return c.elementwise(lambda f, x, y: f("add", scaled(f, x, alpha), scaled(f, y, beta)), (found, bias), "DEFAULT")
 
 
 @row("_weight_norm_interface_backward.default")

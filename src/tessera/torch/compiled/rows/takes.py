@@ -9,7 +9,7 @@ from tessera import ops
 from tessera.ir.graph.types import ONE, ZERO, array_type, ordered, product
 from tessera.numerics import dtypes
 from tessera.target.dims import Dim
-from tessera.torch.compiled.convert import Converter
+from tessera.torch.compiled.convert import Converter, is_value
 from tessera.torch.compiled.registry import row
 from tessera.torch.compiled.rows.scatters import scattered
 from tessera.torch.compiled.sizes import Unknown
@@ -81,7 +81,7 @@ def _scattered(c: Converter, x: Any, axis: int, index: Any, source: Any) -> Any:
     thin = [ONE if at == axis else dim for at, dim in enumerate(dims)]
     if list(map(ordered, thin)) != list(map(ordered, c.dims(index))):
         return scattered(c, x, axis, index, source, "sum" if "add" in str(c.node.target) else "put")
-    if isinstance(source, int | float):
+    if not is_value(source):
         source = c.ready(source, c.w_dtype(x))
     else:
         own = c.dims(source)

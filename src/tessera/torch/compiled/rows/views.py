@@ -239,7 +239,9 @@ def _windows_back(c: Converter, g: Any, _sizes: Any, axis: int, size: Any, step:
         window = c.w.apply("sub", c.w.apply("floordiv", at, step), back)
         inner = c.w.apply("sub", at, c.w.apply("mul", window, step))
         places: list[Any] = [window if other == axis else other for other in range(rank)]
-        part = c.w.take(wide, [*places, inner], dims)
+        there = c.w.apply("and", c.w.apply("ge", window, 0), c.w.apply("lt", window, c.w.size(c.dims(g)[axis], i64)))
+        there = c.w.apply("and", there, c.w.apply("lt", inner, size))
+        part = c.w.apply("select", there, c.w.take(wide, [*places, inner], dims), 0.0, dtype=c.w_dtype(wide))
         total = part if total is None else c.w.apply("add", total, part)
     return total
 
