@@ -304,3 +304,48 @@ def test_powers_of_integers():
     x, y = torch.tensor([2, 0, 3, -1, -1, 1, 2]), torch.tensor([64, 64, 70, 65, 130, 99, 10])
     check(lambda x, y: x**y, x, y)
     check(lambda x, y: x**y, x.int(), y.int())
+
+
+SAME = {
+    "cat": lambda x: torch.cat([x]),
+    "cat of a part": lambda x: torch.cat([x[1:3]]),
+    "cat with nothing": lambda x: torch.cat([x, x[:0]]),
+    "stack": lambda x: torch.stack([x]),
+    "roll": lambda x: torch.roll(x, 0, 0),
+    "flip": lambda x: torch.flip(x, ()),
+    "pad": lambda x: torch.nn.functional.pad(x, (0, 0)),
+    "repeat": lambda x: x.repeat(1, 1),
+    "copy": lambda x: x.to(x.dtype, copy=True),
+    "transposed": lambda x: torch.cat([x.t()]),
+    "sum of one": lambda x: x[:, :1].sum(1),
+    "pool": lambda x: torch.nn.functional.avg_pool2d(x[None], 1)[0],
+    "resized": lambda x: torch.nn.functional.interpolate(x[None, None], scale_factor=1)[0, 0],
+    "view": lambda x: x[1:].t(),
+    "two": lambda x: (x + 1, torch.cat([x + 1])),
+    "two of one": lambda x: [(y := x + 1), torch.cat([y]), y.t()],
+}
+"""Functions whose results have elements of their arguments, or of one another."""
+
+
+def leaves(found):
+    return list(found) if isinstance(found, list | tuple) else [found]
+
+
+@pytest.mark.parametrize("name", SAME)
+@pytest.mark.parametrize("changes", [False, True])
+def test_results_share_memory_as_those_of_pytorch_do(name, changes):
+    def function(x):
+        found = SAME[name](x)
+        if changes:
+            x.mul_(2)
+        return found
+
+    x = torch.randn(5, 4)
+    twin = x.clone()
+    found, wanted = run(function, x), function(twin)
+    for _ in range(2):
+        for one, theirs in zip(leaves(found), leaves(wanted), strict=True):
+            torch.testing.assert_close(one, theirs)
+            one += 3
+            theirs += 3
+        torch.testing.assert_close(x, twin)

@@ -234,7 +234,7 @@ class GraphWriter:
             places: for each of its dimensions the result's that it is, or integers that broadcast to its shape.
             dims: the result's shape.
         """
-        if not places:
+        if not places or (list(places) == [*range(len(dims))] and list(dims) == list(dims_of(value))):
             return self.broadcast_to(value, dims)
         agreed = list(dims_of(value))
         indices: list[SSAValue] = []

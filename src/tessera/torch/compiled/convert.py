@@ -18,6 +18,7 @@ from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.sums import ReduceOp
 from tessera.ir.graph.types import ArrayType, array_type
 from tessera.ir.graph.types import dims_of as dims_of_value
+from tessera.ir.graph.views import BroadcastOp, ReshapeOp, SliceOp, TransposeOp
 from tessera.ir.graph.writer import GraphWriter
 from tessera.numerics.dtypes import DType
 from tessera.ops.arrays import by_torch_name, torch_dtypes
@@ -149,6 +150,8 @@ class Converter:
         self.w = GraphWriter("graph", types, _hints(fake for _, fake in tensors))
         for number, ((node, _), argument) in enumerate(zip(tensors, self.w.arguments, strict=True)):
             self._values[node] = self._turned_back(argument, orders[number])
+        self._memory = dict[SSAValue, Any](zip(self.w.arguments, (node for node, _ in tensors), strict=True))
+        """In whose memory arguments and results are: what made them."""
         for node in places:
             if node not in self._values:
                 self._values[node] = node.meta.get("val")
@@ -175,7 +178,7 @@ class Converter:
             value = self._values[result] if isinstance(result, torch.fx.Node) else result
             if isinstance(value, SSAValue):
                 fake = result.meta.get("val", result)
-                laid, lies = self._laid(cast("SSAValue[Any]", value), fake)
+                laid, lies = self._laid(self._apart(cast("SSAValue[Any]", value), result), fake)
                 given.append((True, (len(values), lies, is_complex(fake))))
                 if self.layout.visible is not None and place >= self.layout.visible:
                     names[place] = result.name
@@ -206,6 +209,15 @@ class Converter:
             self.left,
             self._rows,
         )
+
+    def _apart(self, value: SSAValue, node: Any) -> SSAValue:
+        """Return a result that shares memory only with what it does in PyTorch: a program may change either."""
+        owner = _owner_of(node)
+        if self._memory.setdefault(_memory_of(value), owner) is owner:
+            return value
+        copy = self.w.copy(value)
+        self._memory[copy] = owner
+        return copy
 
     def _settle(self, given: list[tuple[bool, Any]], names: Mapping[int, str]) -> None:
         """Move transposes until they meet, and say how operands of calls and results lie.
@@ -532,6 +544,28 @@ def _dtype_of(fake: Any) -> DType | None:
 def is_value(operand: Any) -> bool:
     """Return whether an operand of an op is a value of the graph, and no number."""
     return isinstance(operand, SSAValue)
+
+
+def _owner_of(node: Any) -> Any:
+    """Return the op in whose memory, or the argument in which, the result of an op is."""
+    while node.op == "call_function" and _shares(node.args[0] if node.target is operator.getitem else node):
+        node = node.args[0]
+    return node
+
+
+def _shares(node: Any) -> bool:
+    """Return whether results of an op may share the memory of its first operand."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    aliased = any(one.alias_info is not None for one in node.target._schema.returns)
+    return aliased or node.target is torch.ops.aten._unsafe_view.default
+
+
+def _memory_of(value: SSAValue) -> SSAValue:
+    """Return the value in whose memory one may lie."""
+    while isinstance(value.owner, BroadcastOp | ReshapeOp | SliceOp | TransposeOp):
+        value = value.owner.source
+    return value
 
 
 def _hints(fakes: Any) -> dict[str, int]:
