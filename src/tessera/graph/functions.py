@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import Any, cast
 
 import numpy as np
@@ -97,6 +98,12 @@ def call_function(trace: Trace, function: Any, args: Sequence[Any], kwargs: dict
     ours = _FUNCTIONS.get(function)
     if ours is None:
         raise _missing(function.__name__)
+    try:
+        given = signature(ours).bind_partial(*args, **kwargs).arguments
+    except TypeError as error:  # an option that is not here
+        raise _missing(f"{function.__name__}: {error}") from None
+    if given.get("out") is not None:
+        raise _missing(f"{function.__name__}(out=...)")
     return ours(*args, **kwargs)
 
 
@@ -230,6 +237,8 @@ def where(condition: Any, x: Any, y: Any) -> Array:
 @numpy(np.clip)
 def clip(x: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> Any:
     """Return elements between two bounds."""
+    if a_min is None and a_max is None:
+        return np.copy(x)
     x = x if a_min is None else np.maximum(x, a_min)
     return x if a_max is None else np.minimum(x, a_max)
 
@@ -252,7 +261,7 @@ def reshape(x: Any, shape: Any, order: Any = "C") -> Array:
                 code="shape-mismatch",
                 help="the number of elements stays",
             )
-        return Array(trace, writer.reshape(x.ssa, dims))
+        return x.view(writer.reshape(x.ssa, dims))
 
 
 def _quotient(dims: Sequence[Dim], others: Sequence[Dim]) -> Dim:
@@ -272,7 +281,7 @@ def transpose(x: Any, axes: Any = None) -> Array:
     if sorted(order) != list(range(x.ndim)):
         raise _bad_axis(x.ndim, axes)
     with x.trace.at_caller() as writer:
-        return Array(x.trace, writer.transpose(x.ssa, order))
+        return x.view(writer.transpose(x.ssa, order))
 
 
 @numpy(np.swapaxes)
@@ -302,7 +311,7 @@ def expand_dims(x: Any, axis: Any) -> Array:
     given = _several(axis)
     axes = [_axis(x.ndim + len(given), one) for one in given]
     with x.trace.at_caller() as writer:
-        return Array(x.trace, writer.with_ones(x.ssa, axes))
+        return x.view(writer.with_ones(x.ssa, axes))
 
 
 @numpy(np.squeeze)
@@ -313,7 +322,7 @@ def squeeze(x: Any, axis: Any = None) -> Array:
     if any(dims[at] != ONE for at in axes):
         raise _bad_axis(x.ndim, axis)
     with x.trace.at_caller() as writer:
-        return Array(x.trace, writer.without(x.ssa, axes))
+        return x.view(writer.without(x.ssa, axes))
 
 
 @numpy(np.broadcast_to)
@@ -323,7 +332,7 @@ def broadcast_to(x: Any, shape: Any) -> Array:
         dims = dims_from(shape)
         if writer.broadcast_dims([dims_of(x.ssa), dims], "broadcast_to") != tuple(map(ordered, dims)):
             raise TypeMismatchError(f"{x!r} does not broadcast to {shape}", code="shape-mismatch")
-        return Array(x.trace, writer.broadcast_to(x.ssa, dims))
+        return x.view(writer.broadcast_to(x.ssa, dims))
 
 
 def _made(trace: Trace, value: Any, shape: Any, kind: DType) -> Array:
@@ -511,7 +520,7 @@ def indexed(x: Array, key: Any) -> Array:
             parts = [item if type(item) is slice else slice(None) for item in items]
             places = {axis: _places(x.trace, item) for axis, item in enumerate(items) if type(item) is not slice}
             return Array(x.trace, writer.index(_part(writer, x, parts, key), places))
-        return Array(x.trace, _part(writer, x, items, key))
+        return x.view(_part(writer, x, items, key))
 
 
 def _bad_index(x: Array, key: Any) -> TypeMismatchError:

@@ -249,7 +249,9 @@ class Jit(Generic[P, R]):
         function: Callable[..., Any] = self._function
         returned = function(*args, **kwargs)
         found, nested = flatten(returned)
-        values = [one.ssa for one in found if isinstance(one, Array | Number)]
+        values = [
+            one.given_back() if isinstance(one, Array) else one.ssa for one in found if isinstance(one, Array | Number)
+        ]
         numbers = iter(range(len(values)))
         results = tuple((True, next(numbers)) if isinstance(one, Array | Number) else (False, one) for one in found)
         constants = tuple(array for array, _ in trace.constants.values())

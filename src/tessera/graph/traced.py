@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from typing import Any, NoReturn, cast
 
 import numpy as np
-from xdsl.ir import SSAValue
+from xdsl.ir import BlockArgument, SSAValue
 
 from tessera.errors import LanguageError, TesseraError, TypeMismatchError, caller_location, shown
 from tessera.graph.floats import Number
 from tessera.ir.graph.types import ArrayType, array_type, dims_of, ordered
+from tessera.ir.graph.views import memory_of
 from tessera.ir.graph.writer import GraphWriter
 from tessera.ir.locations import to_loc
 from tessera.numerics.dtypes import DType, f32, f64, from_numpy, i64
@@ -302,15 +303,32 @@ class Array(Traced):
         is_own: whether it is memory of its own in which nothing is yet but one number.
         target: the number of the argument that it is, which ops that change arrays write to; None for all others.
         is_weak: whether it is made of Python's floats alone: beside other arrays it takes their dtype.
+        is_view: whether it is a part of an argument where NumPy's array would be, too.
     """
 
-    __slots__ = ("is_own", "is_weak", "ssa", "target", "trace")
+    __slots__ = ("is_own", "is_view", "is_weak", "ssa", "target", "trace")
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __init__(
-        self, trace: Trace, ssa: SSAValue, is_own: bool = False, target: int | None = None, is_weak: bool = False
+        self,
+        trace: Trace,
+        ssa: SSAValue,
+        is_own: bool = False,
+        target: int | None = None,
+        is_weak: bool = False,
+        is_view: bool = False,
     ) -> None:
         self.trace, self.ssa, self.is_own, self.target, self.is_weak = trace, ssa, is_own, target, is_weak
+        self.is_view = is_view or target is not None
+
+    def view(self, ssa: SSAValue) -> Array:
+        """Return a view of it, by its value."""
+        return Array(self.trace, ssa, is_view=self.is_view)
+
+    def given_back(self) -> SSAValue:
+        """Return its value as a result: in memory of its own where NumPy's array would be."""
+        shares = not self.is_view and isinstance(memory_of(self.ssa), BlockArgument)
+        return self.trace.writer.copy(self.ssa) if shares else self.ssa
 
     @property
     def shape(self) -> tuple[Any, ...]:

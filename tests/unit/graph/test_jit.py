@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.errors import LanguageError
 from tessera.schedule.fuse.apart import MOST_OPS
 
 RNG = np.random.default_rng(5)
@@ -277,3 +278,33 @@ def test_mistakes_name_their_line(function, code):
         ts.jit(function)(RNG.standard_normal((4, 4)))
     assert caught.value.code == code
     assert "test_jit.py" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: np.concatenate([x]),
+        lambda x: np.stack([x])[0],
+        lambda x: x.astype(x.dtype),
+        lambda x: x.astype(x.dtype)[1:].T,
+        lambda x: np.clip(x, None, None),
+        lambda x: np.copy(x),
+        lambda x: np.sum(x[:1], axis=0),
+        lambda x: x,
+        lambda x: x[1:],
+        lambda x: np.swapaxes(x[:, 1:3], 0, 1).reshape(-1, 1)[0],
+        lambda x: np.expand_dims(x.T, 0),
+    ],
+)
+def test_results_share_memory_as_those_of_numpy_do(function):
+    x = np.random.default_rng(5).standard_normal((5, 4))
+    found, wanted = ts.jit(function)(x), function(x)
+    np.testing.assert_array_equal(found, wanted)
+    assert np.shares_memory(found, x) == np.shares_memory(wanted, x)
+
+
+@pytest.mark.parametrize("call", [lambda x, y: np.sum(x, 0, None, y), lambda x, y: np.clip(x, 0, 1, out=y)])
+def test_results_in_given_arrays_are_refused(call):
+    with pytest.raises(LanguageError) as error:
+        ts.jit(lambda x: call(x, np.empty_like(x)))(np.ones((3, 4)))
+    assert error.value.code == "not-traceable"

@@ -291,3 +291,10 @@ class OwnOp(TesseraOp):
         """Check that the results are the first operands."""
         if [value.type for value in self.values] != [value.type for value in self.outputs]:
             raise VerifyException("own gives its first operands")
+
+
+def memory_of(value: SSAValue) -> SSAValue:
+    """Return the value in whose memory one may lie."""
+    while isinstance(value.owner, BroadcastOp | ReshapeOp | SliceOp | TransposeOp):
+        value = value.owner.source
+    return value

@@ -18,7 +18,7 @@ from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.sums import ReduceOp
 from tessera.ir.graph.types import ArrayType, array_type
 from tessera.ir.graph.types import dims_of as dims_of_value
-from tessera.ir.graph.views import BroadcastOp, ReshapeOp, SliceOp, TransposeOp
+from tessera.ir.graph.views import memory_of
 from tessera.ir.graph.writer import GraphWriter
 from tessera.numerics.dtypes import DType
 from tessera.ops.arrays import by_torch_name, torch_dtypes
@@ -213,7 +213,7 @@ class Converter:
     def _apart(self, value: SSAValue, node: Any) -> SSAValue:
         """Return a result that shares memory only with what it does in PyTorch: a program may change either."""
         owner = _owner_of(node)
-        if self._memory.setdefault(_memory_of(value), owner) is owner:
+        if self._memory.setdefault(memory_of(value), owner) is owner:
             return value
         copy = self.w.copy(value)
         self._memory[copy] = owner
@@ -559,13 +559,6 @@ def _shares(node: Any) -> bool:
         return False
     aliased = any(one.alias_info is not None for one in node.target._schema.returns)
     return aliased or node.target is torch.ops.aten._unsafe_view.default
-
-
-def _memory_of(value: SSAValue) -> SSAValue:
-    """Return the value in whose memory one may lie."""
-    while isinstance(value.owner, BroadcastOp | ReshapeOp | SliceOp | TransposeOp):
-        value = value.owner.source
-    return value
 
 
 def _hints(fakes: Any) -> dict[str, int]:
