@@ -174,10 +174,9 @@ def quick_maker(like: Any, shape: tuple[int, ...], dtype: DType) -> Maker:
 def _quickest(device: Any) -> Any:
     """Return PyTorch's function that makes tensors on a device, None where it has none for just this one."""
     torch: Any = sys.modules["torch"]
-    name = {"cpu": "_empty_strided_cpu", "cuda": "_empty_strided_cuda"}.get(device.type)
-    if name is None or (device.type == "cuda" and torch.cuda.device_count() > 1):  # it takes the current one
+    if torch.get_device_module(device).device_count() > 1:  # it takes the current one
         return None
-    return getattr(getattr(torch._C._dynamo, "guards", None), name, None)
+    return getattr(getattr(torch._C._dynamo, "guards", None), f"_empty_strided_{device.type}", None)
 
 
 def _numpy_maker(shape: tuple[int, ...], kind: Any) -> Maker:
