@@ -174,7 +174,8 @@ def quick_maker(like: Any, shape: tuple[int, ...], dtype: DType) -> Maker:
 def _quickest(device: Any) -> Any:
     """Return PyTorch's function that makes tensors on a device, None where it has none for just this one."""
     torch: Any = sys.modules["torch"]
-    if torch.get_device_module(device).device_count() > 1:  # it takes the current one
+    module = getattr(torch, device.type, None)
+    if module is None or module.device_count() > 1:  # it takes the current one
         return None
     return getattr(getattr(torch._C._dynamo, "guards", None), f"_empty_strided_{device.type}", None)
 
