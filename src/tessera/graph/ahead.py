@@ -61,7 +61,9 @@ def compile_ahead(
                     with suppress(Exception):  # of what may not run on such arrays
                         step(what)(values)
                     for number, (dims, dtype) in zip(what.goals, what.types, strict=True):
-                        if values[number] is None:
+                        if values[number] is not None:
+                            continue
+                        with suppress(Exception):  # of memory that is short: all arguments are held meanwhile
                             values[number] = arrays.maker(like, tuple(map(size, dims)), dtype)(like)
                 case Applied():
                     with suppress(Exception):

@@ -6,6 +6,7 @@ files. What does not work there is left to be done again here.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import signal
@@ -23,6 +24,8 @@ _MOST = 16
 _LONGEST_S = 60.0
 """How long processes may go on after this one has nothing left to do; one that hangs is not waited for."""
 _PLACE = struct.Struct("i")
+_END_WITH_PARENT = 1
+"""PR_SET_PDEATHSIG of `linux/prctl.h`: the parent may be killed, too."""
 
 
 def most_workers() -> int:
@@ -51,6 +54,7 @@ def share(works: Sequence[Callable[[], object]], count: int) -> None:
         count: how many processes, this one included.
     """
     queue, filled = os.pipe()
+    os.set_blocking(queue, False)  # another thread may fork meanwhile, and its child hold the end that is written to
     children: list[int] = []
     try:
         with os.fdopen(filled, "wb") as file:
@@ -66,9 +70,15 @@ def share(works: Sequence[Callable[[], object]], count: int) -> None:
 
 def _do(works: Sequence[Callable[[], object]], queue: int) -> None:
     """Do works until no process has any left to take."""
-    while data := os.read(queue, _PLACE.size):
+    while data := _next(queue):
         with suppress(Exception):
             works[_PLACE.unpack(data)[0]]()
+
+
+def _next(queue: int) -> bytes:
+    with suppress(BlockingIOError):
+        return os.read(queue, _PLACE.size)
+    return b""
 
 
 def _recruit(works: Sequence[Callable[[], object]], queue: int, count: int, children: list[int]) -> None:
@@ -87,6 +97,7 @@ def _forked(works: Sequence[Callable[[], object]], queue: int, count: int) -> in
     if child:
         return child
     try:
+        ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL)
         gc.disable()  # it would write to all that is shared
         if not _Child.is_one:
             os.setpgid(0, 0)  # the parent hears ctrl-C, and ends the group
@@ -99,6 +110,8 @@ def _forked(works: Sequence[Callable[[], object]], queue: int, count: int) -> in
         _recruit(works, queue, count, others)
         _do(works, queue)
         _wait(others)
+        for other in others:
+            _end(other)
     finally:
         os._exit(0)  # nothing of the parent's may end: its files, its devices
 

@@ -310,7 +310,7 @@ def backend(traced: Any, examples: Sequence[Any], *, options: Any = None, mode: 
         inference_compiler=alone,
         decompositions=decompositions(),
         partition_fn=cut,
-        keep_inference_input_mutations=True,
+        keep_inference_input_mutations=graphs is None,  # what changes arguments is not recorded
     )
     with instead():
         return whole(traced, examples)

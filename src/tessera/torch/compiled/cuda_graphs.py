@@ -41,7 +41,7 @@ class CudaGraphs:
             is_inference: whether nothing is kept for a backward graph.
         """
         fixed = _part("_inductor.utils").num_fw_fixed_arguments(self._given, len(inputs))
-        facts = _Facts(traced, fixed)
+        facts = _Facts(traced, range(fixed) if is_inference else _fixed(fixed))
         run = compile_()
         if facts.reason:
             _skip(facts.reason)
@@ -53,15 +53,18 @@ class CudaGraphs:
         """Return how a backward graph runs; see `forward`."""
         if self._device is None:
             return compile_()
-        facts = _Facts(traced, _part("_inductor.utils").count_tangents(traced))
+        facts = _Facts(traced, range(_part("_inductor.utils").count_tangents(traced)))
         run = compile_()
         if not facts.reason:
             return facts.recorded(run, inputs, is_backward=True, is_inference=False)
         _skip(facts.reason)
-        manager = _part("_inductor.cudagraph_trees").get_manager(self._device, create_if_none_exists=False)
+        trees, device = _part("_inductor.cudagraph_trees"), self._device
 
         def alone(given: list[Any]) -> Any:
-            manager.set_to_running_backward()
+            # Here: forward makes it when it runs, which may be after this graph is compiled.
+            manager = trees.get_manager(device, create_if_none_exists=False)
+            if manager is not None:
+                manager.set_to_running_backward()
             return run(given)
 
         return _boxed(alone)
@@ -72,13 +75,13 @@ class _Facts:
 
     Args:
         traced: the graph.
-        fixed: how many of its arguments, the first ones, are where they were at every call.
+        fixed: which of its arguments are where they were at every call: parameters, and what forward has saved.
     """
 
-    def __init__(self, traced: Any, fixed: int) -> None:
+    def __init__(self, traced: Any, fixed: Sequence[int]) -> None:
         graphs = _part("_dynamo.backends.cudagraphs")
         self._fixed = fixed
-        self.reason: str | None = graphs.check_for_skip(traced, fixed)
+        self.reason: str | None = graphs.check_for_skip(traced, len(fixed))
         """Why it is not recorded, None if it is."""
         if self.reason is None:
             self.device: int = graphs.get_device_index(traced)
@@ -90,16 +93,25 @@ class _Facts:
 
     def recorded(self, run: Run, inputs: Sequence[Any], *, is_backward: bool, is_inference: bool) -> Run:
         """Return what runs a compiled graph, and replays its launches from its third call on."""
+        symbolic: Any = import_module("torch").SymInt
         made = _part("_inductor.cudagraph_trees").cudagraphify_impl(
             run,
-            inputs,
-            range(self._fixed),
+            # Where integers are, each of which has graphs of its own, is seen by their type.
+            [0 if isinstance(one, symbolic) else one for one in inputs],
+            self._fixed,
             device_index=self.device,
             is_backward=is_backward,
             is_inference=is_inference,
             **self._more,
         )
         return _boxed(made)
+
+
+def _fixed(count: int) -> Sequence[int]:
+    """Return which arguments of a forward graph are parameters and buffers: where PyTorch says so, else the first."""
+    context = import_module("torch._guards").TracingContext.try_get()
+    found = getattr(getattr(context, "fw_metadata", None), "static_input_indices", None)
+    return range(count) if found is None else sorted({*range(count), *found})
 
 
 def _boxed(run: Any) -> Run:
