@@ -213,3 +213,12 @@ def test_sizes_take_part_as_numbers():
     for size in (5, 8):
         z = torch.view_as_complex(torch.randn(size, 2))
         same(function, z, torch.randn(size), torch.arange(size), tolerance=1e-5, dynamic=True)
+
+
+def test_powers_of_one_by_no_number():
+    edges = torch.tensor([1.0, 0.0, -1.0, float("nan"), 2.5])
+    got, wanted = (
+        run(lambda x: (x ** float("nan"), torch.pow(1.0, x)), edges),
+        (edges ** float("nan"), torch.pow(1.0, edges)),
+    )
+    torch.testing.assert_close(got, wanted, equal_nan=True)

@@ -196,3 +196,35 @@ def test_rounding_is_no_worse_than_eager() -> None:
 def test_the_rule(device: str, dtype: str, ins: int, groups: int, wanted: bool) -> None:
     one = channels_last._Convolution(device, getattr(torch, dtype), ins // groups, 64 // groups, groups, 1)
     assert channels_last._pays([one]) == wanted
+
+
+def test_views_among_results_of_dynamic_sizes() -> None:
+    """PyTorch makes such results anew from their strides."""
+
+    def function(x: Any, w: Any) -> Any:
+        y = F.conv2d(x, w, padding=1).relu()
+        return y.flatten(0, 1), y[:, :, 1 : x.shape[2] - 1], x[:, :, 1:3]
+
+    run = torch.compile(function, backend=compiled.backend, dynamic=True)
+    for height in (6, 8):
+        check(function, wide(2, 3, height, 8), wide(4, 3, 3, 3), run=run)
+
+
+def test_norms_of_rounded_numbers() -> None:
+    def function(x: Any, w: Any) -> Any:
+        z = (F.conv2d(x, w) * 1e-3 + 1).float().bfloat16().float()
+        return F.batch_norm(z, None, None, training=True)
+
+    x, w = wide(2, 3, 6, 8), wide(4, 3, 3, 3)
+    found = torch.compile(function, backend=compiled.backend)(x, w)
+    torch.testing.assert_close(found, function(x, w), rtol=1e-3, atol=1e-3)
+
+
+def test_sizes_that_only_a_call_can_tell() -> None:
+    def function(x: Any, w: Any, m: Any) -> Any:
+        return F.conv2d(x[m.nonzero().squeeze(1)], w).relu()
+
+    x, w, m = wide(3, 3, 6, 8), wide(4, 3, 3, 3), torch.tensor([True, False, True])
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        found = torch.compile(function, backend=compiled.backend)(x, w, m)
+    torch.testing.assert_close(found, function(x, w, m), rtol=1e-9, atol=1e-9)

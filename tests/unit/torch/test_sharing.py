@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 from functorch.compile import aot_function, nop  # noqa: E402 - only where PyTorch is
 from torch._functorch.compile_utils import fx_graph_cse  # noqa: E402
 
+from tessera.torch.compiled import backend as compiled  # noqa: E402
 from tessera.torch.compiled.sharing import share  # noqa: E402
 
 
@@ -71,3 +72,62 @@ def test_a_write_keeps_what_is_read_before_and_after_apart():
     assert [str(node.target) for node in graph.nodes][1:-1] == [
         f"aten.{name}.default" for name in ("sin", "zero_", "sin")
     ]
+
+
+class Codes(torch.nn.Module):
+    """Nearest codes, which move towards what they stand for."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("codes", torch.randn(6, 4))
+
+    def forward(self, x):
+        place = (x[:, None] - self.codes).pow(2).sum(-1).argmin(1)
+        code = self.codes[place]
+        with torch.no_grad():
+            self.codes.lerp_(torch.nn.functional.one_hot(place, 6).to(x.dtype).t() @ x.detach(), 0.5)
+        return ((x - code) ** 2).sum()
+
+
+class Running(torch.nn.Module):
+    """A norm by statistics that follow it."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("var", torch.ones(4))
+
+    def forward(self, x):
+        y = (x - self.mean.clone()) * torch.rsqrt(self.var + 1e-5)
+        with torch.no_grad():
+            self.mean.lerp_(x.mean(0), 0.1)
+            self.var.lerp_(x.var(0), 0.1)
+        return y.tanh().sum()
+
+
+class Doubled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("held", torch.randn(8, 4))
+
+    def forward(self, x):
+        old = self.held[:, :] * 2
+        self.held.add_(1)
+        return (x.sin() * old).sum()
+
+
+@pytest.mark.parametrize("kind", [Codes, Running, Doubled])
+def test_backward_computes_with_buffers_as_they_were(kind):
+    torch.manual_seed(1)
+    ours, theirs = kind(), kind()
+    theirs.load_state_dict(ours.state_dict())
+    run = torch.compile(ours, backend=compiled.backend)
+    for _ in range(3):
+        x = torch.randn(8, 4) * 3 + 1
+        one, other = (x.clone().requires_grad_() for _ in range(2))
+        found, wanted = run(one), theirs(other)
+        found.backward()
+        wanted.backward()
+        torch.testing.assert_close(found, wanted)
+        torch.testing.assert_close(one.grad, other.grad)
+        torch.testing.assert_close(ours.state_dict(), theirs.state_dict())

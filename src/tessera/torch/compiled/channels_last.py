@@ -25,6 +25,7 @@ from tessera.runtime.device import CPU
 from tessera.schedule.fuse.places import insert
 from tessera.schedule.fuse.transposes import composed, inverse
 from tessera.torch.compiled.layouts import Lies, Order, hint_of, order_of
+from tessera.torch.compiled.sharing import storages
 
 torch: Any = import_module("torch")
 _aten: Any = torch.ops.aten
@@ -66,7 +67,18 @@ class Layout:
 
 def layout_of(traced: Any, visible: int | None = None) -> Layout:
     """Return the layout of a graph, or of a joint one of which so many results are forward's."""
-    return Layout(_is_wanted(traced), visible)
+    return Layout(not _shows_views(traced, visible) and _is_wanted(traced), visible)
+
+
+def _shows_views(traced: Any, visible: int | None) -> bool:
+    """Return whether results are views of arguments or of one another: PyTorch makes them anew by their strides."""
+    results = traced.graph.output_node().args[0][:visible]
+    nodes = dict.fromkeys(one for one in results if isinstance(one, torch.fx.Node))
+    given = set(storages(node for node in traced.graph.nodes if node.op == "placeholder"))
+    found = list(
+        storages(node for node in nodes if node.op != "placeholder" and node.target is not _aten.copy_.default)
+    )
+    return len({*found}) < len(found) or not given.isdisjoint(found)
 
 
 def _is_wanted(traced: Any) -> bool:

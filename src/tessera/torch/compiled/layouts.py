@@ -41,8 +41,8 @@ def order_of(fake: Any) -> Order | None:
 
 
 def hint_of(size: Any) -> int:
-    """Return a size when the graph was traced."""
-    return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)
+    """Return a size when the graph was traced, 0 where only a call can tell."""
+    return int(size.node.hint or 0) if isinstance(size, torch.SymInt) else int(size)
 
 
 def in_order(tensor: Any, lies: Lies) -> Any:

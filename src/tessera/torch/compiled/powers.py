@@ -21,8 +21,9 @@ def power(c: Converter, f: F, x: Any, y: Any) -> Any:
     """
     if not is_value(x):
         return _of_number(c, f, float(x), y)
+    y = y if is_value(y) else float(y)
     size = _narrow(c, f("exp2", f("mul", f("log2", f("abs", _wide(c, x))), _wide(c, y))))
-    return _signed(f, x, y, size) if is_value(y) else _signed_by_number(f, x, float(y), size)
+    return _signed(f, x, y, size) if is_value(y) else _signed_by_number(f, x, y, size)
 
 
 def is_exact(c: Converter) -> bool:
@@ -52,6 +53,8 @@ def _of_number(c: Converter, f: F, x: float, y: Any) -> Any:
 
 
 def _signed_by_number(f: F, x: Any, y: float, size: Any) -> Any:
+    if math.isnan(y):
+        return f("select", f("eq", x, 1.0), 1.0, size)
     if math.isinf(y):
         return f("select", f("eq", f("abs", x), 1.0), 1.0, size)
     if y.is_integer():

@@ -28,11 +28,32 @@ def partition(joint: Any, inputs: Any, **facts: Any) -> tuple[Any, Any]:
         inputs: as PyTorch's `min_cut_rematerialization_partition` takes them.
         **facts: as for that.
     """
-    if not _config.cse:
-        return _aot.min_cut_rematerialization_partition(joint, inputs, **facts)
-    share(joint.graph)
+    if _config.cse:
+        share(joint.graph)
     with _config.patch(cse=False):
-        return _aot.min_cut_rematerialization_partition(joint, inputs, **facts)
+        forward, backward = _aot.min_cut_rematerialization_partition(joint, inputs, **facts)
+    _save_before_changes(forward, facts["num_fwd_outputs"])
+    return forward, backward
+
+
+def _save_before_changes(forward: Any, visible: int) -> None:
+    """Let copies be saved for backward of what the forward graph changes: backward computes with what was there before.
+
+    Args:
+        forward: the graph; it is changed.
+        visible: how many of its results the program sees; all others are saved.
+    """
+    changes = [node for node in forward.graph.nodes if node.target is torch.ops.aten.copy_.default]
+    changed = set(storages(node.args[0] for node in changes))
+    output = forward.graph.output_node()
+    results = list(output.args[0])
+    for place, node in enumerate(results[visible:], visible):
+        if isinstance(node, torch.fx.Node) and not changed.isdisjoint(storages([node])):
+            with forward.graph.inserting_before(changes[0]):
+                results[place] = forward.graph.call_function(torch.ops.aten.clone.default, (node,))
+            results[place].meta = dict(node.meta)
+    output.args = (tuple(results),)
+    forward.recompile()
 
 
 def share(graph: Any) -> None:
@@ -41,14 +62,14 @@ def share(graph: Any) -> None:
     Args:
         graph: a functional graph of ATen ops; it is changed.
     """
-    given = set(_storages(graph.output_node().all_input_nodes))
+    given = set(storages(graph.output_node().all_input_nodes))
     seen: dict[Hashable, Any] = {}
     for node in graph.nodes:
         if node.op != "call_function":
             continue
         if not _is_pure(node.target):
             seen.clear()  # it may write to what others read
-        elif given.isdisjoint(_storages([node])) and not _is_new(node.target):
+        elif given.isdisjoint(storages([node])) and not _is_new(node.target):
             first = seen.setdefault(_key((node.target, node.args, dict(node.kwargs))), node)
             if first is not node:
                 node.replace_all_uses_with(first)
@@ -67,7 +88,7 @@ def _is_new(target: Any) -> bool:
     return any(tag in _OWN for tag in getattr(target, "tags", ())) or str(target).startswith("aten.empty.")
 
 
-def _storages(nodes: Any) -> Iterator[int]:
+def storages(nodes: Any) -> Iterator[int]:
     """Yield what stands for the memory of each tensor."""
     for node in nodes:
         value = node.meta.get("val")

@@ -196,10 +196,15 @@ def _moments_of_groups(c: Converter, x: Any, dtype: DType) -> tuple[Any, Any]:
 
 
 def _narrow(c: Converter, x: Any) -> Any:
-    """Return floating point numbers before they were cast, as they are in memory."""
-    while isinstance(x.owner, CastOp) and c.is_float(x.owner.source):
+    """Return floating point numbers before they were cast to a wider dtype, as they are in memory."""
+    while isinstance(x.owner, CastOp) and c.is_float(x.owner.source) and _is_wider(c, x):
         x = x.owner.source
     return x
+
+
+def _is_wider(c: Converter, x: Any) -> bool:
+    """Return whether a cast has rounded nothing."""
+    return c.w_dtype(x.owner.source).bits < c.w_dtype(x).bits
 
 
 def _squares(c: Converter, value: Any, axes: list[int]) -> Any:
