@@ -21,6 +21,8 @@ from tessera.runtime.environment import number_from
 
 _MOST = 16
 """Processes: each costs a fork, and few works have more long parts."""
+_LIMIT = "/sys/fs/cgroup/cpu.max"
+"""Microseconds of processors' time in each period, and the period."""
 _LONGEST_S = 60.0
 """How long processes may go on after this one has nothing left to do; one that hangs is not waited for."""
 _PLACE = struct.Struct("i")
@@ -43,7 +45,18 @@ def most_workers() -> int:
     if chosen is not None:
         return chosen
     alike = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    return max(1, min(_MOST, len(os.sched_getaffinity(0)) // max(1, int(alike) if alike.isdecimal() else 1)))
+    processors = min(len(os.sched_getaffinity(0)), _granted())
+    return max(1, min(_MOST, processors // max(1, int(alike) if alike.isdecimal() else 1)))
+
+
+def _granted() -> int:
+    """Return how many processors' time a container may use, as control groups (version 2) say."""
+    try:
+        with open(_LIMIT) as file:
+            time_, period = file.read().split()
+        return _MOST if time_ == "max" else max(1, int(time_) // int(period))
+    except (OSError, ValueError, ZeroDivisionError):
+        return _MOST
 
 
 def share(works: Sequence[Callable[[], object]], count: int) -> None:

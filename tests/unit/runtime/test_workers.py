@@ -127,10 +127,16 @@ def test_nothing_can_be_forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert set(_done(tmp_path).values()) == {os.getpid()}
 
 
-def test_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_many(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("TESSERA_COMPILE_PROCESSES", raising=False)
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    limit = tmp_path / "cpu.max"
+    monkeypatch.setattr(workers, "_LIMIT", str(limit))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(12)))
     assert most_workers() == 12
+    for text, count in (("max 100000", 12), ("250000 100000", 2), ("50000 100000", 1), ("?", 12)):
+        limit.write_text(f"{text}\n")
+        assert most_workers() == count
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     assert most_workers() == 3
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "100")
