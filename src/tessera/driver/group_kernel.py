@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.driver.binding import canonical_strides
 from tessera.driver.explain import Explanation
 from tessera.driver.kernel import Kernel
-from tessera.driver.launch import InterpreterPlan, Launch, launcher_for
+from tessera.driver.launch import InterpreterPlan, Launch
 from tessera.driver.settings import settings
 from tessera.driver.variants import Wanted
 from tessera.frontend.signature import Signature
@@ -31,26 +30,21 @@ class GroupKernel(Kernel[..., Any]):
 
     def loaded(self, pointers: Sequence[int], views: Sequence[ArrayView], device: Device) -> Launch:
         """Return how it is launched on arrays, by the interpreter too."""
-        strides = [canonical_strides(view) for view in views]
-        spec = self._specialization([None] * len(self.signature.params), pointers, views, strides)
+        spec = self.spec_of(pointers, views)
         name, where = self.signature.name, str(device)
         if settings().interpret:
             self.explanation = Explanation(name, "interp", "numpy", where, spec.profile, origin="interpreted")
             return InterpreterPlan(self.signature, spec, (), views).launch
         with compiling(), self._compiling:
             variant = self.variant_for(spec, views, device)
-            launcher = launcher_for(variant, device)
+            launch = self.prepared(variant, views, device)
         facts = {"fixed": variant.fixed, "origin": variant.origin}
         self.explanation = Explanation.of(variant.artifact, where, spec.profile, **facts)
-        numbers: list[Any] = [None] * (len(self.signature.params) - len(views))
-        shapes = [(view.shape, steps) for view, steps in zip(views, strides, strict=True)]
-        return launcher.prepare([*shapes, *numbers]).launch
+        return launch
 
     def needed(self, pointers: Sequence[int], views: Sequence[ArrayView], device: Device) -> Wanted | None:
         """Return the code that `loaded` would have to compile, None where it would not."""
-        strides = [canonical_strides(view) for view in views]
-        spec = self._specialization([None] * len(self.signature.params), pointers, views, strides)
-        return self.wanted_for(spec, views, device)
+        return self.wanted_for(self.spec_of(pointers, views), views, device)
 
     def __reduce__(self) -> str:
         raise TypeError("the kernel of a graph's group has no name of its own")

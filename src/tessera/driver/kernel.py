@@ -236,12 +236,19 @@ class Kernel(Calls[P, R], HasGradient):
             views: the arrays.
             device: where it runs.
         """
+        variant = self.variant_for(self.spec_of(pointers, views), views, device)
+        return self.prepared(variant, views, device)
+
+    def spec_of(self, pointers: Sequence[int], views: Sequence[ArrayView]) -> Specialization:
+        """Return what a compilation for arrays may rely on, of a kernel without constexpr parameters."""
         strides = [canonical_strides(view) for view in views]
+        return self._specialization([None] * len(self.signature.params), pointers, views, strides)
+
+    def prepared(self, variant: Variant, views: Sequence[ArrayView], device: Device) -> Launch:
+        """Return how code is launched on arrays, and after them numbers at most."""
         numbers: list[Any] = [None] * (len(self.signature.params) - len(views))
-        spec = self._specialization([None] * len(self.signature.params), pointers, views, strides)
-        launcher = launcher_for(self.variant_for(spec, views, device), device)
-        shapes = [(view.shape, steps) for view, steps in zip(views, strides, strict=True)]
-        return launcher.prepare([*shapes, *numbers]).launch
+        shapes = [(view.shape, canonical_strides(view)) for view in views]
+        return launcher_for(variant, device).prepare([*shapes, *numbers]).launch
 
     def written(self, args: Sequence[Any], views: Sequence[ArrayView]) -> tuple[tuple[bool, ...], tuple[int, ...]]:
         """Return what a call would do to its arguments, of which only shapes, dtypes and device are known.

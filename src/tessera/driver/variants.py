@@ -97,6 +97,16 @@ def _facts_text(spec: Specialization) -> str:
     return repr(replace(spec, args=tuple(replace(fact, sizes=()) for fact in spec.args), constexprs=(), config=()))
 
 
+def _unseen(spec: Specialization) -> Specialization:
+    """Return a specialisation as if no array were another one."""
+    return spec.seen_aliases([False] * len(spec.args))
+
+
+def _seen(spec: Specialization, plain: Variant) -> Specialization:
+    """Return a specialisation with the aliases that count, by what the code for other arrays writes."""
+    return spec.seen_aliases([arg.written for arg in plain.artifact.args])
+
+
 def _key_with(start: str, reads: Reads) -> str:
     return sha256(f"{start}\0{reads.digest()}".encode()).hexdigest()
 
@@ -123,17 +133,15 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _OnDisk:
-    """What the disk has of a variant.
+class _Missing:
+    """A variant that is neither in memory nor on disk.
 
     Args:
-        variant: the variant, None where it has none.
-        reads: what was read of the program.
-        cache: where the variant is to be kept, None where it cannot be.
+        reads: what is read of the program.
+        cache: where it is to be kept, None where it cannot be.
         start: the part of its key that is known before the front end has run.
     """
 
-    variant: Variant | None
     reads: Reads
     cache: DiskCache | None = None
     start: str = ""
@@ -167,8 +175,7 @@ class Variants:
             TesseraError: what the compiler says.
         """
         if spec.has_aliases:
-            plain = self._find(spec.seen_aliases([False] * len(spec.args)), sizes, destination)
-            spec = spec.seen_aliases([arg.written for arg in plain.artifact.args])
+            spec = _seen(spec, self._find(_unseen(spec), sizes, destination))
         return self._find(spec, sizes, destination)
 
     def wanted(self, spec: Specialization, sizes: Mapping[str, int | None], destination: Destination) -> Wanted | None:
@@ -179,12 +186,10 @@ class Variants:
             sizes: size of every dimension text.
             destination: where it is to run.
         """
-        seen, is_told = spec, True
-        if spec.has_aliases:
-            plain = self._there(spec.seen_aliases([False] * len(spec.args)), sizes, destination)
-            is_told = plain is not None
-            seen = spec if plain is None else spec.seen_aliases([arg.written for arg in plain.artifact.args])
-        if is_told and self._there(seen, sizes, destination) is not None:
+        known = self._known(_unseen(spec) if spec.has_aliases else spec, sizes, destination)
+        if spec.has_aliases and isinstance(known, Variant):
+            known = self._known(_seen(spec, known), sizes, destination)
+        if isinstance(known, Variant):
             return None
         record = destination.record()  # here, where the device may be asked
         there = replace(destination, record=lambda: record)
@@ -192,31 +197,15 @@ class Variants:
         return Wanted(kind, sizes, lambda: self.find(spec, sizes, there))
 
     def _find(self, spec: Specialization, sizes: Mapping[str, int | None], destination: Destination) -> Variant:
-        found = self._in_memory(spec, sizes, destination)
-        if found is not None:
+        found = self._known(spec, sizes, destination)
+        if isinstance(found, Variant):
             return found
-        disk = self._look_up(spec, sizes, destination)
-        variant, reads = disk.variant, disk.reads
-        if variant is None:
-            variant = self._compile(spec, destination.record(), reads)
-            if disk.cache is not None and reads.complete:
-                disk.cache.store_paths(disk.start, reads.paths)
-                fixed = {self._texts.index(text): size for text, size in variant.fixed.items()}
-                disk.cache.store(_key_with(disk.start, reads), fixed, variant.artifact)
-        return self._kept(variant, reads, spec, destination)
-
-    def _there(self, spec: Specialization, sizes: Mapping[str, int | None], destination: Destination) -> Variant | None:
-        """Return a variant that is in memory or on disk."""
-        found = self._in_memory(spec, sizes, destination)
-        if found is not None:
-            return found
-        disk = self._look_up(spec, sizes, destination)
-        return None if disk.variant is None else self._kept(disk.variant, disk.reads, spec, destination)
-
-    def _in_memory(
-        self, spec: Specialization, sizes: Mapping[str, int | None], destination: Destination
-    ) -> Variant | None:
-        return next((one for one in self._entry(spec, destination) if one.fits(sizes)), None)
+        variant = self._compile(spec, destination.record(), found.reads)
+        if found.cache is not None and found.reads.complete:
+            found.cache.store_paths(found.start, found.reads.paths)
+            fixed = {self._texts.index(text): size for text, size in variant.fixed.items()}
+            found.cache.store(_key_with(found.start, found.reads), fixed, variant.artifact)
+        return self._kept(variant, found.reads, spec, destination)
 
     def _entry(self, spec: Specialization, destination: Destination) -> list[Variant]:
         return self._entries.setdefault((without_sizes(spec), destination.identity), [])
@@ -227,13 +216,18 @@ class Variants:
         self._entry(spec, destination).append(variant)
         return variant
 
-    def _look_up(self, spec: Specialization, sizes: Mapping[str, int | None], destination: Destination) -> _OnDisk:
-        """Look for a variant on disk."""
+    def _known(
+        self, spec: Specialization, sizes: Mapping[str, int | None], destination: Destination
+    ) -> Variant | _Missing:
+        """Return a variant that is in memory or on disk."""
+        for variant in self._entry(spec, destination):
+            if variant.fits(sizes):
+                return variant
         reads = self._reads(spec)
         # Dumps of every pass are asked for: then the passes must run.
         disk = None if os.environ.get("TESSERA_DUMP_DIR") else disk_cache()
         if disk is None or not reads.complete:
-            return _OnDisk(None, reads)
+            return _Missing(reads)
         start = self._key(spec, destination, disk.compiler_hash(), reads.roots)
         places = [sizes.get(text) for text in self._texts]
         for paths in disk.paths(start):
@@ -241,9 +235,9 @@ class Variants:
             found = disk.find(_key_with(start, reads), places)
             if found is not None and self._is_own(found[1], destination) and self._runs_here(found[1]):
                 fixed = {self._texts[place]: size for place, size in found[0].items()}
-                return _OnDisk(Variant(fixed, found[1], "disk cache"), reads)
+                return self._kept(Variant(fixed, found[1], "disk cache"), reads, spec, destination)
             reads = self._reads(spec)
-        return _OnDisk(None, reads, disk, start)
+        return _Missing(reads, disk, start)
 
     def _is_own(self, artifact: Artifact, destination: Destination) -> bool:
         """Return whether an artefact is this kernel's: its name and arguments are checked besides its key."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from xdsl.ir import BlockArgument, SSAValue
 
@@ -11,12 +11,12 @@ from tessera.errors import CallError, LanguageError, caller_location
 from tessera.graph.traced import Array, Trace
 from tessera.ir.graph.callees import Callee
 from tessera.ir.graph.types import array_type
-from tessera.ir.graph.views import AliasOp, BroadcastOp, OwnOp, ReshapeOp, SliceOp, StopOp, TransposeOp
+from tessera.ir.graph.views import AliasOp, OwnOp, StopOp, memory_of
 from tessera.ops import arrays
 from tessera.runtime.arguments import check_writable
 
 Run = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
-_SAME = (AliasOp, BroadcastOp, OwnOp, ReshapeOp, SliceOp, StopOp, TransposeOp)
+_SAME = (AliasOp, OwnOp, StopOp)
 
 
 def call_changing(
@@ -68,10 +68,8 @@ def _refused(message: str, help: str) -> CallError:
 
 def _argument_of(value: SSAValue) -> BlockArgument | None:
     """Return the argument of a graph in whose memory a value lies."""
-    while isinstance(value.owner, _SAME):
-        owner = value.owner
-        value = owner.operands[owner.results.index(cast(Any, value))]
-    return value if isinstance(value, BlockArgument) else None
+    found = memory_of(value, _SAME)
+    return found if isinstance(found, BlockArgument) else None
 
 
 def write_back(trace: Trace, results: Sequence[SSAValue]) -> list[SSAValue]:

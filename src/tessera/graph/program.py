@@ -25,7 +25,7 @@ from tessera.graph.ahead import compile_ahead
 from tessera.graph.kept import graph_of, planned
 from tessera.graph.overwriting import change, write
 from tessera.graph.plan import Applied, Called, Changed, Group, Output, Step, Written
-from tessera.graph.recorded import Item, Launches, Roots, Run, Values, View, drop, is_recorded, record
+from tessera.graph.recorded import Item, Launches, Roots, Run, Values, View, drop, first_of, is_recorded, record
 from tessera.graph.replay import Replay
 from tessera.ir.graph.types import dims_of
 from tessera.numerics.profiles import current_profile
@@ -183,7 +183,7 @@ class Program:
 
     def _fit(self, group: Group, values: Values, sizes: Sizes) -> _Fit | None:
         """Return how a group's kernel fits arrays such as these, None where it has nothing to write."""
-        like = next(value for value in values if value is not None)
+        like = first_of(values)
         found = [arrays.view(values[number], "argument") for number in group.inputs]
         device = found[0].device if found else arrays.view(like, "argument").device
         made = [_view(output, sizes, device) for output in group.outputs]
@@ -203,13 +203,13 @@ class Program:
     def _needed(self, group: Group, values: Values, sizes: Sizes) -> Wanted | None:
         """Make what a group writes, and return the code that its kernel needs, None where it is there."""
         fit = self._fit(group, values, sizes)
-        like = next(value for value in values if value is not None)
+        like = first_of(values)
         _make(_makers(group, like, sizes), [output.number for output in group.outputs], like, values)
         return None if fit is None else fit.kernel.needed(fit.pointers, fit.views, fit.device)
 
     def _launch(self, group: Group, values: Values, sizes: Sizes) -> Run:
         """Return how a group's kernel is launched on arrays such as these."""
-        like = next(value for value in values if value is not None)
+        like = first_of(values)
         makers = _makers(group, like, sizes)
         fit = self._fit(group, values, sizes)
         if fit is None:
@@ -358,7 +358,7 @@ class _Launched:
 
     def __call__(self, values: Values) -> None:
         """Run the kernel."""
-        like = values[self._inputs[0]] if self._inputs else next(value for value in values if value is not None)
+        like = values[self._inputs[0]] if self._inputs else first_of(values)
         _make(self._makers, self._goals, like, values)
         starts = [self._start(values[number]) for number in self._inputs]
         goals = [self._start(values[number]) + at for number, at in zip(self._goals, self._before, strict=True)]

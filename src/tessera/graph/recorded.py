@@ -28,6 +28,11 @@ def drop(numbers: Sequence[int], values: Values) -> None:
         values[number] = None
 
 
+def first_of(values: Values) -> Any:
+    """Return an array, beside which others are made."""
+    return next(value for value in values if value is not None)
+
+
 CREATES = ("aten::new_empty", "aten::empty", "aten::empty_strided", "aten::empty_like")
 """Ops of PyTorch that only make memory."""
 
@@ -134,7 +139,7 @@ def record(
     """
     other = Other(run, tuple(operands), tuple(results))
     before = [values[number] for number in results]
-    first = next(value for value in values if value is not None)
+    first = first_of(values)
     known = [_range(roots.of(one), values[one]) for one in (*operands, *results) if values[one] is not None]
     with recording(known, exact) as recorder, _watched(first, recorder):
         run(values)

@@ -68,15 +68,25 @@ def share(works: Sequence[Callable[[], object]], count: int) -> None:
     """
     queue, filled = os.pipe()
     os.set_blocking(queue, False)  # another thread may fork meanwhile, and its child hold the end that is written to
-    children: list[int] = []
     try:
         with os.fdopen(filled, "wb") as file:
             file.write(b"".join(map(_PLACE.pack, range(len(works)))))
-        _recruit(works, queue, min(count, len(works)), children)
+        _take_part(works, queue, min(count, len(works)))
+    finally:
+        os.close(queue)
+
+
+def _take_part(works: Sequence[Callable[[], object]], queue: int, count: int) -> None:
+    """Do works in this process and in others, of which each forks half, as a fork of much memory takes milliseconds."""
+    children: list[int] = []
+    try:
+        while count > 1:
+            with suppress(OSError):  # no memory, or too many processes: those that are there do it
+                children.append(_forked(works, queue, count // 2))
+            count -= count // 2
         _do(works, queue)
         _wait(children)
     finally:
-        os.close(queue)
         for child in children:
             _end(child)
 
@@ -92,14 +102,6 @@ def _next(queue: int) -> bytes:
     with suppress(BlockingIOError):
         return os.read(queue, _PLACE.size)
     return b""
-
-
-def _recruit(works: Sequence[Callable[[], object]], queue: int, count: int, children: list[int]) -> None:
-    """Fork processes that do works, half of them by each, as a fork takes milliseconds where there is much memory."""
-    while count > 1:
-        with suppress(OSError):  # no memory, or too many processes: those that are there do it
-            children.append(_forked(works, queue, count // 2))
-        count -= count // 2
 
 
 def _forked(works: Sequence[Callable[[], object]], queue: int, count: int) -> int:
@@ -119,12 +121,7 @@ def _forked(works: Sequence[Callable[[], object]], queue: int, count: int) -> in
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         warnings.simplefilter("ignore")  # the parent says it
-        others: list[int] = []
-        _recruit(works, queue, count, others)
-        _do(works, queue)
-        _wait(others)
-        for other in others:
-            _end(other)
+        _take_part(works, queue, count)
     finally:
         os._exit(0)  # nothing of the parent's may end: its files, its devices
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import operand_def, prop_def, result_def, traits_def, var_operand_def, var_result_def
 from xdsl.utils.exceptions import VerifyException
 
@@ -293,8 +293,16 @@ class OwnOp(TesseraOp):
             raise VerifyException("own gives its first operands")
 
 
-def memory_of(value: SSAValue) -> SSAValue:
-    """Return the value in whose memory one may lie."""
-    while isinstance(value.owner, BroadcastOp | ReshapeOp | SliceOp | TransposeOp):
-        value = value.owner.source
+def memory_of(value: SSAValue, through: tuple[type[Operation], ...] = ()) -> SSAValue:
+    """Return the value in whose memory one may lie.
+
+    Args:
+        value: the value.
+        through: ops beside views whose results are their operands.
+    """
+    kinds: tuple[type[Operation], ...] = (BroadcastOp, ReshapeOp, SliceOp, TransposeOp, *through)
+    owner = value.owner
+    while isinstance(owner, kinds):
+        value = owner.operands[owner.results.index(cast(Any, value))]
+        owner = value.owner
     return value
