@@ -9,7 +9,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tessera.data import dataclass
 from tessera.ir import decisions
-from tessera.ir.tile.memory import Slice
+from tessera.ir.tile.memory import LoadOp, Slice, StoreOp
 from tessera.ir.tile.structure import KernelOp
 from tessera.ir.tile.types import DYNAMIC, element_of
 from tessera.ir.types import dtype_of
@@ -17,6 +17,10 @@ from tessera.lower.facts import lies_inside, near, nonnegative, stays_inside
 from tessera.lower.launch import Parameters
 from tessera.lower.scalars import Scalars
 from tessera.target.divisors import WIDEST
+
+WORD_BYTES, CUT_BYTES = 4, 8
+"""Largest element of an access that the end of a tensor may cut, and the bytes that smaller accesses which it never
+cuts have to move to be as good."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class BoxOperands:
         vector: elements one access may move.
         unit_axis: the tile axis with stride 1, if any.
         seen: whether the launch looks if the box is aligned for such an access.
+        cut: whether the tensor may end within such an access.
     """
 
     pointer: SSAValue
@@ -44,6 +49,7 @@ class BoxOperands:
     vector: int
     unit_axis: int | None
     seen: bool
+    cut: bool
 
 
 def box_operands(
@@ -86,9 +92,9 @@ def box_operands(
         sizes.append(size)
     strides = [_stride(params, scalars, arg, axis) for axis in range(rank)]
     unit = next((i for i, axis in enumerate(kept) if params.known_stride(arg, axis) == 1), None)
-    vector = _vector(params, op, arg, kept[unit], divisor, checked) if unit is not None else 1
+    vector, cut = _vector(params, op, arg, kept[unit], divisor, checked) if unit is not None else (1, False)
     seen = isinstance(op, Operation) and decisions.ALIGNED.of(op) == decisions.LOOKED_AT and vector > 1
-    return BoxOperands(params.pointer(arg), offsets, strides, sizes, kept, checked, vector, unit, seen)
+    return BoxOperands(params.pointer(arg), offsets, strides, sizes, kept, checked, vector, unit, seen, cut)
 
 
 def access_elements(params: Parameters, op: Slice, divisor: Callable[[SSAValue], int], padded: Sequence[int]) -> int:
@@ -104,9 +110,8 @@ def access_elements(params: Parameters, op: Slice, divisor: Callable[[SSAValue],
     unit = next((axis for axis in op.kept if params.known_stride(arg, axis) == 1), None)
     if unit is None:
         return 1
-    return _vector(
-        params, op, arg, unit, divisor, _checked(params, op, divisor, dict(zip(op.kept, padded, strict=True)))
-    )
+    checked = _checked(params, op, divisor, dict(zip(op.kept, padded, strict=True)))
+    return _vector(params, op, arg, unit, divisor, checked)[0]
 
 
 def _checked(
@@ -201,16 +206,26 @@ def _vector(
     unit: int,
     divisor: Callable[[SSAValue], int],
     checked: Sequence[int],
-) -> int:
-    """Return how many elements along dimension `unit` one access may move."""
+) -> tuple[int, bool]:
+    """Return how many elements along dimension `unit` one access may move, and whether the tensor may end within it."""
     info, element_bytes = params.infos[arg], dtype_of(element_of(op.tensor.type)).bytes
-    if isinstance(op, Operation) and decisions.ALIGNED.on(op):
+    looked_at = isinstance(op, Operation) and decisions.ALIGNED.on(op)
+    if looked_at:
         limit = WIDEST // element_bytes
     else:
         limit = aligned_elements(params, arg, unit, len(op.size_list), element_bytes)
         limit = gcd(limit, divisor(op.offsets[unit]))
-    if unit in checked:
-        known = params.known_size(arg, unit)
-        limit = gcd(limit, info.dim_div[unit] if known is None else known)
-        limit = gcd(limit, op.size_list[unit])
-    return max(limit, 1)
+    if unit not in checked:
+        return max(limit, 1), False
+    known = params.known_size(arg, unit)
+    limit = max(gcd(limit, op.size_list[unit]), 1)
+    whole = max(gcd(limit, info.dim_div[unit] if known is None else known), 1)
+    if looked_at or not _may_cut(op, limit * element_bytes, whole * element_bytes):
+        return whole, False
+    return limit, True
+
+
+def _may_cut(op: Slice, bytes_: int, whole_bytes: int) -> bool:
+    """Return whether accesses of so many bytes, in which the tensor may end, are worth it beside smaller whole ones."""
+    small = dtype_of(element_of(op.tensor.type)).bytes <= WORD_BYTES
+    return isinstance(op, LoadOp | StoreOp) and op.mask is None and small and whole_bytes < min(bytes_, CUT_BYTES)

@@ -33,6 +33,9 @@ from tessera.ir.types import dtype_of
 from tessera.numerics.dtypes import DType
 from tessera.target.divisors import WIDEST
 
+WORD_BYTES = 4
+"""What is loaded of accesses in which a tensor may end."""
+
 
 class BoxAddresses:
     """Addresses and bounds of a box of a tensor, as one thread sees them.
@@ -55,6 +58,8 @@ class BoxAddresses:
         self._limits: dict[tuple[int, int], str] = {}
         self._steps: dict[tuple[int, int], str] = {}
         self._behind: dict[int, str] = {}
+        self._ends: dict[tuple[int, int], str] = {}
+        self._rests: dict[int, str] = {}
         self.starts = [self._start(axis) for axis in range(len(op.offsets))]
         self.base = self._base()
 
@@ -104,9 +109,9 @@ class BoxAddresses:
     @contextmanager
     def branch(self) -> Generator[None]:
         """Forget afterwards what is computed of places in a branch: it is not there behind it."""
-        kept = dict(self._limits), dict(self._steps)
+        kept = dict(self._limits), dict(self._steps), dict(self._ends)
         yield
-        self._limits, self._steps = kept
+        self._limits, self._steps, self._ends = kept
 
     def behind(self, bytes_: int = WIDEST) -> str:
         """Return how far what a thread accesses lies behind a multiple of so many bytes, which it moves at once."""
@@ -140,6 +145,38 @@ class BoxAddresses:
                 self._limits[axis, step] = self.emitter.ops.compare("ult", I64, place, size)
             result = self.emitter.both(result, self._limits[axis, step])
         return result
+
+    def before_end(self, at: Sequence[int], along: int, place: int) -> str:
+        """Return whether an element lies before the tensor's end along an axis; those of lower places may do, too.
+
+        Args:
+            at: the register part of an element.
+            along: a fragment axis.
+            place: how far behind that one along the axis the element lies.
+        """
+        axis, ops = self.axes[along], self.emitter.ops
+        step = self._step(axis, at) + place
+        if (axis, step) not in self._ends:
+            assert self.layout is not None
+            part = self.emitter.thread_part(self.layout, along)
+            here = ops.binary("add", I32, part, str(step)) if step else part
+            self._ends[axis, step] = ops.compare("ult", I32, here, self._rest(axis))
+        return self._ends[axis, step]
+
+    def _rest(self, axis: int) -> str:
+        """Return how much of a dimension is left where the box starts, at most what 31 bits hold, an i32."""
+        if axis not in self._rests:
+            emitter, ops = self.emitter, self.emitter.ops
+            rest = ops.binary("sub", I64, emitter.unit(self.op.sizes[axis]), emitter.unit(self.op.offsets[axis]))
+            least = ops.intrinsic("umin", I64, rest, str(2**31 - 1))
+            self._rests[axis] = ops.convert("trunc", I64, least, I32)
+        return self._rests[axis]
+
+    def is_whole(self, at: Sequence[int], along: int, count: int) -> bool:
+        """Return whether so many elements along an axis, from one that is inside on, are known to be inside."""
+        axis = self.axes[along]
+        first, last, known = self._reached(axis, self._step(axis, at))
+        return axis not in self.checked or (known is not None and 0 <= first and last + count <= known)
 
     def is_outside(self, at: Sequence[int]) -> bool:
         """Return whether that element of every thread is known to be outside the tensor."""
@@ -204,13 +241,16 @@ def emit_load(emitter: SimtEmitter, op: LoadOp) -> None:
     masks = emitter.units(op.mask) if op.mask is not None else None
     vector = masked_alike(layout, axis, vector, masks)
     shifted = op.seen is not None and masks is None and vector * dtype.bytes == WIDEST and fill is None
-    if op.seen is not None and not shifted:
+    cut = op.cut is not None and vector * dtype.bytes >= WORD_BYTES
+    if (op.seen is not None and not shifted) or (op.cut is not None and not cut):
         vector = 1
     units: dict[int, str] = {}
     for access in register_accesses(layout.sublayout([REGISTER]), axis, vector):
         mask = masks[access.registers[0]] if masks is not None else None
         if shifted:
             loaded = _load_shifted(emitter, box, access.at, vector, dtype)
+        elif cut and not box.is_whole(access.at, axis, vector):
+            loaded = _load_cut(emitter, box, access.at, axis, vector, dtype, fill)
         else:
             loaded = _load_run(emitter, box, access.at, vector, dtype, mask, fill)
         units.update(zip(access.registers, loaded, strict=True))
@@ -240,6 +280,30 @@ def _load_shifted(emitter: SimtEmitter, box: BoxAddresses, at: Sequence[int], co
         bits = ops.binary("shl", I32, ops.binary("and", I32, ops.convert("trunc", I64, behind, I32), "3"), "3")
         words = [ops.intrinsic("fshr", I32, high, low, bits) for low, high in pairwise(words)]
     return emitter.unpack(words[: WIDEST // 4], dtype, count)
+
+
+def _load_cut(
+    emitter: SimtEmitter, box: BoxAddresses, at: Sequence[int], axis: int, count: int, dtype: DType, fill: str | None
+) -> list[str]:
+    """Load aligned neighbours of which the first ones are inside, or none; the others become the fill.
+
+    All are loaded at once: what is aligned as a whole lies in one page with its first element.
+    """
+    otherwise = emitter.zero(dtype) if fill is None else fill
+    if box.is_outside(at):
+        return [otherwise] * count
+    inside, element = box.predicate(at), LLVMType(_register_element(dtype))
+    words = emitter.load_holding(box.pointer(at), inside, count * dtype.bytes // WORD_BYTES)
+    units = emitter.unpack(words, dtype, count)
+    there: list[str | None] = [inside, *(box.before_end(at, axis, place) for place in range(1, count))]
+    if fill is not None:  # where none is inside, what was loaded is 0
+        there = [inside, *(emitter.both(inside, each) for each in there[1:])]
+    elif inside is not None:
+        there[0] = None
+    return [
+        unit if each is None else emitter.ops.select(element, each, unit, otherwise)
+        for each, unit in zip(there, units, strict=True)
+    ]
 
 
 def _load_run(
@@ -294,8 +358,11 @@ def emit_store(emitter: SimtEmitter, op: StoreOp) -> None:
             predicate = emitter.both(owner, box.predicate(access.at))
             if masks is not None:
                 predicate = emitter.both(predicate, masks[access.registers[0]])
-            words = emitter.pack([units[r] for r in access.registers], dtype)
-            emitter.store_words(box.pointer(access.at), words, predicate)
+            values = [units[r] for r in access.registers]
+            if op.cut is None or box.is_whole(access.at, axis, count):
+                emitter.store_words(box.pointer(access.at), emitter.pack(values, dtype), predicate)
+            else:
+                _store_cut(emitter, box, access.at, axis, values, dtype, predicate)
 
     if op.seen is None or vector == 1:
         store(vector)
@@ -305,6 +372,26 @@ def emit_store(emitter: SimtEmitter, op: StoreOp) -> None:
         store(vector)
     with emitter.some_threads(emitter.fn.assign(f"xor i1 {aligned}, true"), "single"), box.branch():
         store(1)
+
+
+def _store_cut(
+    emitter: SimtEmitter,
+    box: BoxAddresses,
+    at: Sequence[int],
+    axis: int,
+    values: Sequence[str],
+    dtype: DType,
+    predicate: str | None,
+) -> None:
+    """Store neighbours of which the first ones are inside, or none where the predicate is false: at once, or singly."""
+    whole = box.before_end(at, axis, len(values) - 1)
+    emitter.store_words(box.pointer(at), emitter.pack(values, dtype), emitter.both(predicate, whole))
+    some = emitter.both(predicate, emitter.fn.assign(f"xor i1 {whole}, true"))
+    with emitter.some_threads(some, "cut"), box.branch():
+        for place, value in enumerate(values[:-1]):
+            here = [step + place if number == axis else step for number, step in enumerate(at)]
+            inside = box.before_end(at, axis, place) if place else None
+            emitter.store_words(box.pointer(here), emitter.pack([value], dtype), inside)
 
 
 @SIMT.register(MisalignmentOp)

@@ -63,6 +63,7 @@ class LoadOp(TesseraOp, Box):
     """Loads a box of a tensor into a fragment (or scalar); what is outside or masked off becomes `fill` or zero.
 
     With `seen`, the box may begin anywhere, and its rows lie inside: the aligned 16 bytes around an access are loaded.
+    With `cut`, the tensor may end within an access.
     """
 
     name = "tessera_target.load"
@@ -76,6 +77,7 @@ class LoadOp(TesseraOp, Box):
     checked = prop_def(ArrayAttr[IntAttr])
     vector = prop_def(IntAttr)
     seen = opt_prop_def(UnitAttr)
+    cut = opt_prop_def(UnitAttr)
     result = result_def()
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(*effect(Effect.MEMORY, reads_only=True))
@@ -83,7 +85,7 @@ class LoadOp(TesseraOp, Box):
     assembly_format = (
         "$pointer `[` $offsets `]` `strides` `[` $strides `]` `sizes` `[` $sizes `]` "
         "`axes` custom<Ints>($axes) (`checked` custom<Ints>($checked)^)? `vector` custom<Int>($vector) "
-        "(`seen` $seen^)? "
+        "(`seen` $seen^)? (`cut` $cut^)? "
         "(`mask` $mask^ `:` type($mask))? (`fill` $fill^ `:` type($fill))? attr-dict "
         "`:` type($pointer) `->` type($result)"
     )
@@ -101,6 +103,7 @@ class LoadOp(TesseraOp, Box):
         mask: SSAValue | None = None,
         fill: SSAValue | None = None,
         seen: bool = False,
+        cut: bool = False,
     ):
         super().__init__(
             operands=[pointer, list(offsets), list(strides), list(sizes), mask, fill],
@@ -109,6 +112,7 @@ class LoadOp(TesseraOp, Box):
                 "checked": ints(checked),
                 "vector": number(vector),
                 "seen": UnitAttr() if seen else None,
+                "cut": UnitAttr() if cut else None,
             },
             result_types=[result],
         )
@@ -123,7 +127,8 @@ class StoreOp(TesseraOp, Box):
     """Stores a fragment (or scalar) to a box of a tensor; replicated elements are written once.
 
     Where `stream` is true, nothing reads the elements soon: they may go past the caches. With `seen`, accesses move
-    `vector` elements where the box turns out to begin at a multiple of 16 bytes, else one.
+    `vector` elements where the box turns out to begin at a multiple of 16 bytes, else one. With `cut`, the tensor may
+    end within an access.
     """
 
     name = "tessera_target.store"
@@ -138,13 +143,14 @@ class StoreOp(TesseraOp, Box):
     checked = prop_def(ArrayAttr[IntAttr])
     vector = prop_def(IntAttr)
     seen = opt_prop_def(UnitAttr)
+    cut = opt_prop_def(UnitAttr)
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(*effect(Effect.MEMORY))
     custom_directives = (Int, Ints)
     assembly_format = (
         "$value `,` $pointer `[` $offsets `]` `strides` `[` $strides `]` `sizes` `[` $sizes `]` "
         "`axes` custom<Ints>($axes) (`checked` custom<Ints>($checked)^)? `vector` custom<Int>($vector) "
-        "(`seen` $seen^)? "
+        "(`seen` $seen^)? (`cut` $cut^)? "
         "(`mask` $mask^ `:` type($mask))? (`stream` $stream^)? attr-dict `:` type($value) `,` type($pointer)"
     )
 
@@ -161,6 +167,7 @@ class StoreOp(TesseraOp, Box):
         mask: SSAValue | None = None,
         stream: SSAValue | None = None,
         seen: bool = False,
+        cut: bool = False,
     ):
         super().__init__(
             operands=[value, pointer, list(offsets), list(strides), list(sizes), mask, stream],
@@ -169,6 +176,7 @@ class StoreOp(TesseraOp, Box):
                 "checked": ints(checked),
                 "vector": number(vector),
                 "seen": UnitAttr() if seen else None,
+                "cut": UnitAttr() if cut else None,
             },
         )
 

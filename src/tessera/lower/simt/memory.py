@@ -90,6 +90,7 @@ def _load(context: SimtContext, op: LoadOp) -> None:
                 _mask(context, op.mask, layout),
                 fill,
                 box.seen,
+                box.cut,
             )
         ),
     )
@@ -116,6 +117,7 @@ def _store(context: SimtContext, op: StoreOp) -> None:
             box.vector,
             _mask(context, op.mask, layout),
             seen=box.seen,
+            cut=box.cut,
         )
     )
 

@@ -1,5 +1,5 @@
 // RUN: --to tirt --target sm_80
-// A size that nothing divides: each element has a mask of its own, in the load and in the store.
+// A size that nothing divides: the tensor may end within an access, in the load and in the store.
 builtin.module attributes {tessera.after = "schedule"} {
   tessera_tile.kernel @tail profile "fast" (
       %x: !tessera_tile.tensor<?xf32> as "x" dims ["N"] strides [1] stride_div [1] dim_div [1] align 16,
@@ -17,9 +17,9 @@ builtin.module attributes {tessera.after = "schedule"} {
 // CHECK: params = [{kind = "size", arg = #builtin.int<0>, axis = #builtin.int<0>
 // CHECK: ^bb0([[N:%\d+]]: index, [[X:%\d+]]: {{.*}}, [[Y:%\d+]]:
 // CHECK: [[P:%\d+]] = tessera_target.elementwise "mul"
-// CHECK: [[T:%\d+]] = tessera_target.load [[X]][[[P]]] strides[{{%\d+}}] sizes[[[N]]] axes [0] checked [0] vector 1 :
+// CHECK: [[T:%\d+]] = tessera_target.load [[X]][[[P]]] strides[{{%\d+}}] sizes[[[N]]] axes [0] checked [0] vector 4 cut :
 // CHECK-NOT: tessera_target.barrier
-// CHECK: tessera_target.store [[T]], [[Y]][[[P]]] strides[{{%\d+}}] sizes[[[N]]] axes [0] checked [0] vector 1 :
+// CHECK: tessera_target.store [[T]], [[Y]][[[P]]] strides[{{%\d+}}] sizes[[[N]]] axes [0] checked [0] vector 4 cut :
 
 // -----
 // Where 4 divides the size, a mask is one for 16 bytes: lanes hold 4 neighbours.
