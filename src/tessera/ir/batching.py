@@ -1,4 +1,4 @@
-"""Rewrites the body of a grid so that it computes several neighbouring programs at once.
+"""Rewrites the body of a grid, or of a loop, so that it computes several neighbouring programs, or steps, at once.
 
 What differs between the programs gets a dimension more, in front: a tile of shape `s` becomes one of `[programs, *s]`,
 a scalar one of `[programs]`. What does not is computed once. Boxes of tensors that lie one after the other become one
@@ -63,7 +63,7 @@ class Batch:
         self.kernel, self.grid, self.axis, self.programs = kernel, grid, axis, programs
         self.step = grid.block_sizes[axis]
         self.values: dict[SSAValue, SSAValue] = {}
-        self.varying = _varying(grid, axis)
+        self.varying = _varying(grid, grid.body.block.args[axis])
         self.starts: set[SSAValue] = {grid.body.block.args[axis]}
         self._blocks: list[Block] = []
         self._like: Operation = grid
@@ -133,8 +133,12 @@ class Batch:
 
     def inside(self, shape: Sequence[int]) -> SSAValue:
         """Return which programs exist, as a condition on tiles of a shape."""
-        places = self._places(self.values[self.grid.body.block.args[self.axis]])
-        extent = self.value(SplatOp(self.grid.extents[self.axis], [self.programs]))
+        return self._below(self.grid.body.block.args[self.axis], self.grid.extents[self.axis], shape)
+
+    def _below(self, first: SSAValue, end: SSAValue, shape: Sequence[int]) -> SSAValue:
+        """Return which programs have numbers below an end, from the old value of the first one's."""
+        places = self._places(self.values[first])
+        extent = self.value(SplatOp(end, [self.programs]))
         exists = self.value(ElementwiseOp("lt", [places, extent]))
         return self._repeated(self.value(ReshapeOp(exists, [self.programs, *[1] * len(shape)])), shape)
 
@@ -248,6 +252,49 @@ class LongBatch(Batch):
         return TileType.of([self.programs * self.step, *shape[1:]], element_of(type_))
 
 
+class StepBatch(Batch):
+    """Several steps of a loop, each of which adds a tile of its own to what the loop carries.
+
+    Args:
+        kernel: the kernel.
+        loop: the loop, which counts by one and has no regions inside.
+        steps: how many there are.
+        left_out: ops of the loop of which nothing is wanted.
+    """
+
+    def __init__(self, kernel: KernelOp, loop: scf.ForOp, steps: int, left_out: Sequence[Operation]) -> None:
+        self.kernel, self.loop, self.programs, self.step = kernel, loop, steps, 1
+        self.values: dict[SSAValue, SSAValue] = {}
+        self.varying = _varying(loop, loop.body.block.args[0])
+        self.starts: set[SSAValue] = {loop.body.block.args[0]}
+        self._blocks: list[Block] = []
+        self._like: Operation = loop
+        self._left_out = frozenset(left_out)
+
+    def fill(self, body: Block, wanted: Sequence[SSAValue]) -> list[SSAValue]:
+        """Do the steps in a block, whose first argument is the number of the first; return the tiles of all of them.
+
+        Args:
+            body: the block.
+            wanted: values of the loop of which tiles are wanted.
+
+        Raises:
+            Apart: something in the loop has no meaning for several steps at once.
+        """
+        self.values[self.loop.body.block.args[0]] = body.args[0]
+        self._fill(body, self.loop.body.block)
+        self._blocks.append(body)
+        return [self.tile(value) for value in wanted]
+
+    def inside(self, shape: Sequence[int]) -> SSAValue:
+        """Return which steps the loop does, as a condition on tiles of a shape."""
+        return self._below(self.loop.body.block.args[0], self.loop.ub, shape)
+
+    def _rewrite(self, op: Operation) -> None:
+        if op not in self._left_out and not isinstance(op, scf.YieldOp):
+            super()._rewrite(op)
+
+
 _ELEMENTWISE = (ElementwiseOp, CastOp, BitcastOp, RoundTf32Op)
 
 
@@ -264,14 +311,14 @@ def batch_of(kernel: KernelOp, grid: GridOp, axis: int, programs: int) -> Batch:
     return (LongBatch if step & (step - 1) else Batch)(kernel, grid, axis, programs)
 
 
-def _varying(grid: GridOp, axis: int) -> set[SSAValue]:
-    """Return what differs between programs that are neighbours along a dimension of their grid."""
-    found: set[SSAValue] = {grid.body.block.args[axis]}
+def _varying(root: Operation, number: SSAValue) -> set[SSAValue]:
+    """Return what differs between programs, or steps, that are neighbours: what follows from their number."""
+    found: set[SSAValue] = {number}
     count = 0
     while len(found) != count:
         count = len(found)
-        for op in grid.walk():
-            if op is grid:
+        for op in root.walk():
+            if op is root:
                 continue
             if isinstance(op, scf.YieldOp):
                 parent = op.parent_op()
@@ -580,7 +627,7 @@ def names_size_of(kernel: KernelOp, extent: SSAValue, tensor: SSAValue, axis: in
 
 def moved_bytes(grid: GridOp, axis: int) -> int:
     """Return how many bytes a program loads and stores that others along a dimension of the grid do not."""
-    varying = _varying(grid, axis)
+    varying = _varying(grid, grid.body.block.args[axis])
     moved = 0
     for op in grid.walk():
         if isinstance(op, LoadOp | GatherOp | StoreOp | ScatterOp):

@@ -70,6 +70,7 @@ class NvidiaPlatform(Platform):
         from tessera.canonicalize.stages import CLEAN_UP
         from tessera.schedule.bound_stages import BoundStagesPass
         from tessera.schedule.gpu.batch_programs import BatchProgramsPass
+        from tessera.schedule.gpu.batch_steps import BatchStepsPass
         from tessera.schedule.gpu.chunk_tiles import ChunkTilesPass
         from tessera.schedule.gpu.copies import StageCopiesPass
         from tessera.schedule.gpu.fit_permutes import FitPermutesPass
@@ -104,6 +105,7 @@ class NvidiaPlatform(Platform):
             RaiseCopiesPass(target, knobs),
             WidenProgramsPass(target, knobs),
             FitPermutesPass(target, knobs),  # programs of its blocks are no longer small
+            BatchStepsPass(target, knobs),
             BatchProgramsPass(target, knobs),
             ChunkTilesPass(target, knobs),
             BoundStagesPass(),

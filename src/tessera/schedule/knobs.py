@@ -147,7 +147,7 @@ class Knobs:
             "neighbouring programs that run as one, with tiles as many times as large; 1 keeps them apart",
             "the sizes of the tiles decide",
             (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048),
-            passes=("widen-programs", "fit-permutes", "batch-programs"),
+            passes=("widen-programs", "fit-permutes", "batch-steps", "batch-programs"),
         )
     )
     chunk: int | None = _declared(

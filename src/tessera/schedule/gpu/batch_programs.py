@@ -83,7 +83,7 @@ class BatchProgramsPass(GridPass):
             except Apart as reason:
                 reasons.append(f"programs of dimension {axis} run apart: {reason}")
                 continue
-            if known or self.knobs.batch or grid.guard is not None or len(fitting) == MOST_LAUNCHES:
+            if known or self.knobs.batch or len(fitting) == MOST_LAUNCHES - (grid.guard is not None):
                 break
         if fitting:
             _replace(grid, fitting, wanted)
@@ -136,12 +136,12 @@ def _choices(grid: GridOp, wanted: Mapping[int, int]) -> dict[int, SSAValue | No
         shorter = [(long[before], False) for before in (first, *others[:place])]
         guard = all_are(insert, [*shorter, (long[axis], True)])
         if isinstance(guard, SSAValue):
-            guards[axis] = guard
+            guards[axis] = guard if grid.guard is None else insert.binary("mul", guard, grid.guard)
         elif guard:
             return {axis: None}
     if not guards:
         return {first: None}
-    rest: SSAValue = insert.constant(1)
+    rest: SSAValue = insert.constant(1) if grid.guard is None else grid.guard
     for guard in guards.values():
         rest = insert.binary("sub", rest, guard)
     return {first: rest, **guards}

@@ -164,10 +164,10 @@ def said(module: ModuleOp) -> str:
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("kernel", [columns, largest])
 def test_loops_that_add_up_are_split(kernel: Kernel, target: str) -> None:
-    module = scheduled(kernel, target=target)
+    module = scheduled(kernel, target=target, batch=1)
     assert decisions.SPLIT_SUMS.of(grid_of(module)) == 256
     assert said(module) == "up to 256 programs share a tile's loop where the grid does not fill the GPU"
-    assert decisions.SPLIT_SUMS.of(grid_of(scheduled(kernel, target=target, split_sums=5))) == 5
+    assert decisions.SPLIT_SUMS.of(grid_of(scheduled(kernel, target=target, split_sums=5, batch=1))) == 5
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_other_loops_stay_and_say_why_where_asked(kernel: Kernel, reason: str) -
 
 def test_strict_sums_of_floats_stay_and_maxima_do_not() -> None:
     assert said(scheduled(columns, "strict", split_sums=4)) == "split_sums=4 is ignored: strict gives the order of sums"
-    assert decisions.SPLIT_SUMS.of(grid_of(scheduled(largest, "strict"))) == 256
+    assert decisions.SPLIT_SUMS.of(grid_of(scheduled(largest, "strict", batch=1))) == 256
 
 
 def test_the_chunks_of_a_row_are_reduced_before_they_are_left() -> None:
