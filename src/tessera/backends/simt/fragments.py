@@ -147,15 +147,82 @@ def emit_reduce_registers(emitter: SimtEmitter, op: ReduceRegistersOp) -> None:
     )
 
 
+SHUFFLE_COST, WORTH = 4, 0.8
+"""Time of a shuffle, in that of an operation of all lanes, and the part of it that another way to reduce may take."""
+
+
 @SIMT.register(ReduceLanesOp)
 def emit_reduce_lanes(emitter: SimtEmitter, op: ReduceLanesOp) -> None:
-    """Exchange each register with the lane `lane ^ mask` and combine."""
-    dtype = dtype_of(element_of(op.source.type))
+    """Exchange each register with the lane `lane ^ mask` and combine; several steps in a row are done by the last."""
+    if _step_after(op) is not None:
+        return
+    steps = [op]
+    while isinstance(before := steps[0].source.owner, ReduceLanesOp) and _step_after(before) is steps[0]:
+        steps.insert(0, before)
+    source, masks = steps[0].source, [step.mask.data for step in steps]
+    dtype, fn, units = dtype_of(element_of(source.type)), COMBINE[op.fn.data], emitter.units(source)
+    dealt = _dealt_levels(len(units), masks)
+    kept = _deal(emitter, fn, dtype, units, masks[:dealt]) if dealt else list(units)
+    for mask in masks[dealt:]:
+        others = [shuffle(emitter, unit, dtype, mask) for unit in kept]
+        kept = [elementwise.apply(emitter, fn, dtype, 1, [*both]) for both in zip(kept, others, strict=True)]
+    emitter.bind(op.result, _collected(emitter, dtype, kept, masks[:dealt]) if dealt else kept)
+
+
+def _step_after(op: ReduceLanesOp) -> ReduceLanesOp | None:
+    """Return the step that alone reads what a step gives, if it goes on with the same function."""
+    users = [use.operation for use in op.result.uses]
+    after = users[0] if len(users) == 1 else None
+    return after if isinstance(after, ReduceLanesOp) and after.fn == op.fn and after.parent is op.parent else None
+
+
+def _dealt_levels(count: int, masks: Sequence[int]) -> int:
+    """Return in how many steps lanes deal the registers out among themselves; 0 where each reduces all.
+
+    What lanes reduce together, each reduces in all its registers: the same work in each. Dealt out, a lane goes on with
+    half of the registers after each step, and at the end they tell each other the results.
+
+    Args:
+        count: registers of a lane.
+        masks: of the steps.
+    """
+    levels = min(count.bit_length() - 1, len(masks))
+    single = len(set(masks)) == len(masks) and all(mask & (mask - 1) == 0 for mask in masks)
+    if levels < 1 or count & (count - 1) or not single:
+        return 0
+    dealt, rest = count - (count >> levels), (count >> levels) * (len(masks) - levels)
+    cost = SHUFFLE_COST * (dealt + rest + count) + 3 * dealt + rest
+    return levels if cost < WORTH * (SHUFFLE_COST + 1) * count * len(masks) else 0
+
+
+def _deal(emitter: SimtEmitter, fn: str, dtype: DType, units: Sequence[str], masks: Sequence[int]) -> list[str]:
+    """Let lanes whose bit of a mask is set go on with the upper half of the registers, and the others with the lower.
+
+    Each is combined with what the other lane has of it, in the order of the masks: the result has the same bits as if
+    each lane did all.
+    """
+    ops, type_, kept = emitter.ops, of_dtype(dtype), list(units)
+    for mask in masks:
+        is_upper = ops.compare("ne", I32, ops.binary("and", I32, emitter.lane(), str(mask)), "0")
+        halves = list(zip(kept[: len(kept) // 2], kept[len(kept) // 2 :], strict=True))
+        own = [ops.select(type_, is_upper, upper, lower) for lower, upper in halves]
+        given = [ops.select(type_, is_upper, lower, upper) for lower, upper in halves]
+        got = [shuffle(emitter, unit, dtype, mask) for unit in given]
+        kept = [elementwise.apply(emitter, fn, dtype, 1, [*both]) for both in zip(own, got, strict=True)]
+    return kept
+
+
+def _collected(emitter: SimtEmitter, dtype: DType, kept: Sequence[str], masks: Sequence[int]) -> list[str]:
+    """Return all registers in each lane, from those that lanes have after they were dealt out."""
+    ops, together = emitter.ops, sum(masks)
+    here = ops.binary("and", I32, emitter.lane(), str(together))
     units: list[str] = []
-    for unit in emitter.units(op.source):
-        other = shuffle(emitter, unit, dtype, op.mask.data)
-        units.append(elementwise.apply(emitter, COMBINE[op.fn.data], dtype, 1, [unit, other]))
-    emitter.bind(op.result, units)
+    for place in range(1 << len(masks)):
+        bits = reversed(range(len(masks)))
+        lane = sum(mask for mask, bit in zip(masks, bits, strict=True) if place >> bit & 1)
+        away = ops.binary("xor", I32, here, str(lane))
+        units += [shuffle(emitter, unit, dtype, away) for unit in kept]
+    return units
 
 
 @SIMT.register(ExchangeLanesOp)
