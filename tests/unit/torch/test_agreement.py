@@ -222,3 +222,13 @@ def test_powers_of_one_by_no_number():
         (edges ** float("nan"), torch.pow(1.0, edges)),
     )
     torch.testing.assert_close(got, wanted, equal_nan=True)
+
+
+@pytest.mark.parametrize(("shape", "over"), [((1,), 1), ((7, 1), 1), ((3, 4, 1, 1), 2)])
+def test_norms_over_one_element_do_not_depend_on_it(shape, over):
+    x = (torch.randn(shape) * 100).requires_grad_()
+    weight, bias = (torch.randn(shape[-over:], requires_grad=True) for _ in range(2))
+    out = run(lambda *given: F.layer_norm(given[0], shape[-over:], *given[1:]), x, weight, bias)
+    gradients = torch.autograd.grad(out, (x, weight, bias), torch.randn(shape))
+    torch.testing.assert_close(out, bias.expand(shape))
+    assert all(torch.equal(gradient, torch.zeros_like(gradient)) for gradient in gradients[:2])
