@@ -25,11 +25,11 @@ def chunk_of(features: int, classes: int, chunk: int) -> int:
     return min(chunk if chunk > 0 else max(_LEAST_CLASSES, features), classes)
 
 
-def _chunks(x: Any, weight: Any, chunk: int) -> Iterator[tuple[slice, Any]]:
-    """Yield chunks of classes, with their logits in one buffer."""
-    classes = int(weight.shape[0])
-    size = chunk_of(int(x.shape[1]), classes, chunk)
-    buffer = like(x, (int(x.shape[0]), size))
+def _chunks(x: Any, weight: Any, chunk: int, memory: Any = None) -> Iterator[tuple[slice, Any]]:
+    """Yield chunks of classes, with their logits in one buffer: in memory of the shape of `x`, if that is enough."""
+    classes, features = int(weight.shape[0]), int(x.shape[1])
+    size = chunk_of(features, classes, chunk)
+    buffer = memory[:, :size] if memory is not None and size <= features else like(x, (int(x.shape[0]), size))
     for start in range(0, classes, size):
         at = slice(start, min(start + size, classes))
         logits = buffer[:, : at.stop - start]
@@ -119,7 +119,7 @@ def _launch_gradient(
             arrays.zero(one)
         return
     total = None if of_x is None else like(x, x.shape, acc)
-    for at, logits in _chunks(x, weight, chunk):
+    for at, logits in _chunks(x, weight, chunk, of_x):  # the gradient of `x` is written at the end
         given = grad, whole, logits, target, None, stats, logits, ignore_index, smoothing, reduced
         row_gradients(*given, first=at.start, classes=classes)
         if of_weight is not None:
