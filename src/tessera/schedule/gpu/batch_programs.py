@@ -126,10 +126,13 @@ def _replace(grid: GridOp, batches: Mapping[int, GridOp], wanted: Mapping[int, i
 def _choices(grid: GridOp, wanted: Mapping[int, int]) -> dict[int, SSAValue | None]:
     """Return the dimensions along which a launch may run batches, each with when it does.
 
-    That is the first one that fills half a batch, or the first of all.
+    That is the first one that fills more than half a batch, or the first of all: where it fills half, the other half of
+    each program's threads would have nothing to do.
     """
     insert = Inserter(InsertPoint.before(grid), grid)
-    long = {axis: at_least(insert, grid.extents[axis], grid.block_sizes[axis] * wanted[axis] // 2) for axis in wanted}
+    long = {
+        axis: at_least(insert, grid.extents[axis], grid.block_sizes[axis] * wanted[axis] // 2 + 1) for axis in wanted
+    }
     first, *others = wanted
     guards = dict[int, SSAValue]()
     for place, axis in enumerate(others):
