@@ -285,15 +285,19 @@ def _keep_freed(index: int) -> None:
             check(cu.cuThreadExchangeStreamCaptureMode(mode))
 
 
+WORD_BYTES = 16
+"""Code may load the aligned word in which an array ends, and leaves what lies behind."""
+
+
 def allocate(device: CudaDevice, size: int, stream: int) -> int:
-    """Return the address of new device memory, usable by work queued on `stream`.
+    """Return the address of new device memory of whole words, usable by work queued on `stream`.
 
     Raises:
         DeviceError: `out-of-memory`.
     """
     _keep_freed(device.device.index)
     with active(device) as cu:
-        result = cu.cuMemAllocAsync(size, stream_object(stream))
+        result = cu.cuMemAllocAsync(-(-size // WORD_BYTES) * WORD_BYTES, stream_object(stream))
         if result[0] == cu.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
             raise DeviceError(
                 f"{device.device} has no {size} bytes left",
