@@ -77,6 +77,7 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.gpu.full_boxes import FullBoxesPass
         from tessera.schedule.gpu.instructions import ChooseProductsPass
         from tessera.schedule.gpu.late_reductions import LateReductionsPass
+        from tessera.schedule.gpu.private_sums import PrivateSumsPass
         from tessera.schedule.gpu.split_sums import SplitSumsPass
         from tessera.schedule.gpu.split_tiles import SplitTilesPass
         from tessera.schedule.gpu.sums_of_products import SumsOfProductsPass
@@ -107,6 +108,7 @@ class NvidiaPlatform(Platform):
             FitPermutesPass(target, knobs),  # programs of its blocks are no longer small
             BatchStepsPass(target, knobs),
             BatchProgramsPass(target, knobs),
+            PrivateSumsPass(target, knobs),
             ChunkTilesPass(target, knobs),
             BoundStagesPass(),
             SumsOfProductsPass(target, knobs),

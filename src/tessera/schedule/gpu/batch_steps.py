@@ -21,8 +21,8 @@ After, of a launch for many images and few channels, beside the one for others::
     %sum = add(%first, reduce "sum" (reduce "sum" %sums axis 0) axis 0)
 
 Programs that are neighbours along a dimension behind the one of the loop read what lies side by side: where there are
-enough of those, they are batched instead (`batch_programs`). Sums, products, maxima, minima and operations on bits are
-rewritten; under `strict` those whose bits any order gives.
+enough of those, and each reads less than a line of the cache, they are batched instead (`batch_programs`). Sums,
+products, maxima, minima and operations on bits are rewritten; under `strict` those whose bits any order gives.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ BYTES = 8192
 """That the steps which are done at once load of their largest tile, at most: 64 in each of 128 threads."""
 LEAST = 8
 """Steps that are worth it."""
-PROGRAMS = 64
-"""That are neighbours along a dimension behind the loop's, from which on they are batched, and not the steps."""
+PROGRAMS, LINE_BYTES = 64, 128
+"""That are neighbours along a dimension behind the loop's, from which on they are batched, and not the steps: where the
+rows of each are shorter than a line of the cache."""
 
 _SHAPING = (ReshapeOp, BroadcastOp, SplatOp)
 
@@ -189,9 +190,16 @@ def _guard(grid: GridOp, loop: scf.ForOp, steps: int) -> SSAValue | int:
         return 0
     insert = Inserter(InsertPoint.before(grid), grid)
     conditions = [(at_least(insert, loop.ub, steps // 2), True)]
-    for axis in _behind(grid, loop):
+    for axis in _behind(grid, loop) if _shortest_row(loop) < LINE_BYTES else ():
         conditions.append((at_least(insert, grid.extents[axis], PROGRAMS * grid.block_sizes[axis]), False))
     return all_are(insert, conditions)
+
+
+def _shortest_row(loop: scf.ForOp) -> int:
+    """Return the bytes that the smallest tile takes that a step loads at its own place."""
+    loads = [op for op in loop.body.block.ops if isinstance(op, LoadOp) and loop.body.block.args[0] in op.offsets]
+    rows = [prod(op.size_list) * dtype_of(element_of(op.result.type)).bytes for op in loads if prod(op.size_list) > 1]
+    return min(rows, default=0)
 
 
 def _behind(grid: GridOp, loop: scf.ForOp) -> list[int]:
