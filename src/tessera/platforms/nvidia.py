@@ -77,6 +77,7 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.gpu.full_boxes import FullBoxesPass
         from tessera.schedule.gpu.instructions import ChooseProductsPass
         from tessera.schedule.gpu.late_reductions import LateReductionsPass
+        from tessera.schedule.gpu.load_steps import LoadStepsPass
         from tessera.schedule.gpu.private_sums import PrivateSumsPass
         from tessera.schedule.gpu.split_sums import SplitSumsPass
         from tessera.schedule.gpu.split_tiles import SplitTilesPass
@@ -124,6 +125,7 @@ class NvidiaPlatform(Platform):
             LateReductionsPass(target, knobs),
             SplitSumsPass(target, knobs),
             FullBoxesPass(target, knobs),
+            LoadStepsPass(target, knobs),
             StageCopiesPass(target, knobs),
             BulkStoresPass(target, knobs),
             ChooseWarpsPass(target, knobs),

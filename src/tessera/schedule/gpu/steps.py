@@ -36,19 +36,20 @@ def copy_ops(ops: Iterable[Operation], known: Known, insert: Inserter) -> list[O
     return copies
 
 
-def at_once(body: Sequence[Operation], loop: scf.ForOp, elements: int) -> int:
+def at_once(body: Sequence[Operation], loop: scf.ForOp, elements: int, steps: int = MOST_STEPS) -> int:
     """Return how many steps of a loop are done at once: a power of two, and no more than there are.
 
     Args:
         body: the ops that each step does.
         loop: the loop.
         elements: of the largest tile of `body`, all steps at once have no more.
+        steps: how many are done at once at most.
     """
     types = [value.type for op in body for value in op.results if isinstance(value.type, TileType)]
     largest = max((prod(shape_of(type_)) for type_ in types), default=elements)
     if not any(isinstance(op, LoadOp) for op in body):
         return 1
-    most = min(elements // largest, MOST_STEPS)
+    most = min(elements // largest, steps)
     bounds = [constant_value(bound) for bound in (loop.lb, loop.ub, loop.step)]
     if None not in bounds:
         first, last, step = (int(bound or 0) for bound in bounds)
