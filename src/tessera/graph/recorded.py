@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -13,13 +13,10 @@ from typing import Any
 import numpy as np
 
 from tessera.data import dataclass
+from tessera.graph.runs import Call, Run, Values
 from tessera.ops import arrays
 from tessera.runtime.recording import Launched, Made, Place, Range, Recorder, recording
 from tessera.runtime.views import ArrayView
-
-Values = list[Any]
-"""What a run has computed, by the number of the value."""
-Run = Callable[[Values], None]
 
 
 def drop(numbers: Sequence[int], values: Values) -> None:
@@ -142,7 +139,7 @@ def record(
     first = first_of(values)
     known = [_range(roots.of(one), values[one]) for one in (*operands, *results) if values[one] is not None]
     with recording(known, exact) as recorder, _watched(first, recorder):
-        run(values)
+        (run.watched if isinstance(run, Call) else run)(values)
         if not recorder.refused and not recorder.launches:
             return _view(other, recorder, values, roots) or other
         if not pure and not arrays.is_torch(first):
@@ -200,7 +197,7 @@ def _lies(view: ArrayView) -> bool:
 
 def _maker(like: Any, made: Any) -> tuple[arrays.Maker, int]:
     view = arrays.view(made, "a result")
-    return arrays.quick_maker(like, view.shape, view.dtype), prod(view.shape) * view.dtype.bytes
+    return arrays.maker(like, view.shape, view.dtype), prod(view.shape) * view.dtype.bytes
 
 
 def _range(place: Place, array: Any) -> Range:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
+from tessera.graph.runs import Direct, Slot
 from tessera.torch.compiled.layouts import Lies, in_order
 
 torch: Any = import_module("torch")
@@ -32,40 +34,30 @@ class AtenCall:
         """How each of its tensors has to lie."""
         return [value[1] for kind, value in self._template if kind == "tensor"]
 
-    def __call__(self, sizes: Any) -> Callable[..., Any]:
+    def __call__(self, sizes: Any) -> Direct:
         """Return the function of its tensors, for sizes of symbols."""
-        fixed = [value.value(sizes) if kind == "size" else value for kind, value in self._template]
         places = [at for at, (kind, _) in enumerate(self._template) if kind == "tensor"]
+        fixed = [value.value(sizes) if kind == "size" else value for kind, value in self._template]
+        for slot, at in enumerate(places):
+            fixed[at] = Slot(slot)
         args, kwargs = pytree.tree_unflatten(fixed, self._spec)
-        plain = all(any(fixed[at] is one for one in args) for at in places)
-        takes = [(self._index(args, fixed[at]) if plain else at, *fixed[at]) for at in places]
-
-        def call(*tensors: Any) -> Any:
-            given = list(args if plain else fixed)
-            for at, number, lies, as_complex in takes:
-                given[at] = as_given(in_order(tensors[number], lies), as_complex)
-            if plain:
-                found = self._target(*given, **kwargs)
-            else:
-                all_args, named = pytree.tree_unflatten(given, self._spec)
-                found = self._target(*all_args, **named)
-            made = [found] if isinstance(found, torch.Tensor) else pytree.tree_leaves(found)
-            wanted = zip([one for one in made if one is not None], self._kinds, strict=True)
-            return [
-                _held_in(as_held(one if one.dtype is dtype else one.to(dtype)), lies) for one, (dtype, lies) in wanted
-            ]
-
-        return call
-
-    @staticmethod
-    def _index(args: Sequence[Any], leaf: Any) -> int:
-        """Return where a leaf stands among arguments."""
-        return next(at for at, one in enumerate(args) if one is leaf)
+        given = [self._template[at][1] for at in places]
+        slots = tuple((number, partial(_ready, lies, as_complex)) for number, lies, as_complex in given)
+        holds = tuple(partial(_held, dtype, lies) for dtype, lies in self._kinds)
+        # What an overload calls itself, a call of Python's later.
+        target = getattr(self._target, "_op", self._target)
+        return Direct(target, tuple(args), kwargs, slots, holds)
 
 
-def _held_in(tensor: Any, lies: Lies) -> Any:
+def _ready(lies: Lies, as_complex: bool, tensor: Any) -> Any:
+    """Return an operand as an op has to get it."""
+    return as_given(in_order(tensor, lies), as_complex)
+
+
+def _held(dtype: Any, lies: Lies, tensor: Any) -> Any:
     """Return a result of an op as the graph has it."""
-    return tensor.permute(lies.order) if lies.is_turned else in_order(tensor, lies)
+    held = as_held(tensor if tensor.dtype is dtype else tensor.to(dtype))
+    return held.permute(lies.order) if lies.is_turned else in_order(held, lies)
 
 
 def is_complex(value: Any) -> bool:
