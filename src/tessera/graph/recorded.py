@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tessera.data import dataclass
+from tessera.graph.forms import form_of
 from tessera.graph.runs import Call, Run, Values
 from tessera.ops import arrays
 from tessera.runtime.recording import Launched, Made, Place, Range, Recorder, recording
@@ -42,7 +43,7 @@ class Launches:
         launches: the launches; an address belongs to the number of a value, or to what is `Made`.
         made: bytes of each piece of memory that the step takes for itself.
         results: what makes each value that the step makes, its bytes, by its number.
-        same: of results that are operands, which the step has changed, the operands.
+        same: of results that are operands, which the step has changed, or other results, which those are.
     """
 
     launches: tuple[Launched, ...]
@@ -134,6 +135,7 @@ def record(
         pure: whether all that a step on NumPy's arrays does is launches, besides views.
         exact: where the pointers of each launch lie, if that is known.
     """
+    results = list(dict.fromkeys(results))  # a group may write several parts of an array
     other = Other(run, tuple(operands), tuple(results))
     before = [values[number] for number in results]
     first = first_of(values)
@@ -146,9 +148,11 @@ def record(
             recorder.refuse("what else is done to NumPy's arrays is not seen")
         if recorder.refused or any(values[number] is None for number in results):
             return other
-        given = {id(values[number]): number for number in operands}
         new = [number for number, old in zip(results, before, strict=True) if old is None]
-        same = {number: given[id(values[number])] for number in new if id(values[number]) in given}
+        given = {_lie(values[number]): number for number in reversed(new)}
+        given |= {id(values[number]): number for number in operands}
+        source = {number: given.get(id(values[number]), given[_lie(values[number])]) for number in new}
+        same = {number: of for number, of in source.items() if number != of}
         fresh = [number for number in new if number not in same]
         named = _named(fresh, recorder, values)
     if recorder.refused:
@@ -176,6 +180,14 @@ def _view(other: Other, recorder: Recorder, values: Values, roots: Roots) -> Vie
     return View(other.results[0], other.operands[0], after - before, other.run)
 
 
+def _lie(array: Any) -> Any:
+    """Return what is the same for results that lie at the same place."""
+    view = arrays.view(array, "a result")
+    if not prod(view.shape):
+        return id(array)
+    return arrays.start(array, "a result"), view.shape, view.strides, view.dtype
+
+
 def _named(fresh: Sequence[int], recorder: Recorder, values: Values) -> dict[Any, int]:
     """Return which pieces of memory are results; all of each has to be one, in order."""
     named: dict[Any, int] = {}
@@ -184,13 +196,18 @@ def _named(fresh: Sequence[int], recorder: Recorder, values: Values) -> dict[Any
         if not prod(view.shape):
             continue
         owner, after = recorder.place_of(arrays.start(values[number], "a result"))
-        if after or not isinstance(owner, Made) or owner in named or not _lies(view):
+        is_whole = isinstance(owner, Made) and recorder.made[owner.number] == prod(view.shape) * view.dtype.bytes
+        if after or not is_whole or owner in named or not _lies(values[number], view):
             recorder.refuse("a result shares memory")
         named[owner] = number
     return named
 
 
-def _lies(view: ArrayView) -> bool:
+def _lies(array: Any, view: ArrayView) -> bool:
+    """Return whether an array is all of its memory, as a replay makes it: NumPy's are made in order only."""
+    form = form_of(array)
+    if form is not None:
+        return form.is_dense
     whole = view.span() == (0, prod(view.shape) * view.dtype.bytes)
     return whole and list(view.strides) == sorted(view.strides, reverse=True)
 
@@ -203,7 +220,9 @@ def _maker(like: Any, made: Any) -> tuple[arrays.Maker, int]:
 def _range(place: Place, array: Any) -> Range:
     view, start = arrays.view(array, "an operand"), arrays.start(array, "an operand")
     first, end = view.span()
-    return Range(place, start, start + first, start + max(end, 1))
+    bytes_ = view.dtype.bytes
+    axes = tuple((size, step * bytes_) for size, step in zip(view.shape, view.strides, strict=True) if size > 1)
+    return Range(place, start, start + first, start + max(end, 1), (*axes, (bytes_, 1)))
 
 
 @contextmanager

@@ -233,7 +233,8 @@ class _TensorWriter(_Writer):
         self._wishes: dict[int, Form] = {}
         for number, part in self._asked():
             root, after = self._pieces.roots.of(number)
-            if after + part.after == 0 and part.form.is_dense and part.form.count == self._forms[root].count:
+            form, own = part.form, self._forms[root]
+            if not after + part.after and form.is_dense and (form.count, form.dtype) == (own.count, own.dtype):
                 self._wishes.setdefault(root, part.form)
 
     def _asked(self) -> list[tuple[int, Part]]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any
 
 from tessera.graph.runs import Direct, Slot
+from tessera.ops.steps import STEPS, Step
+from tessera.ops.torch_steps import NAMESPACE
 from tessera.torch.compiled.layouts import Lies, in_order
 
 torch: Any = import_module("torch")
 pytree: Any = import_module("torch.utils._pytree")
+
+_QUICKER = {torch.ops.aten.convolution.default: torch.convolution}
+"""Functions of PyTorch's that call ops with the same arguments in less time."""
 
 
 class AtenCall:
@@ -41,12 +46,35 @@ class AtenCall:
         for slot, at in enumerate(places):
             fixed[at] = Slot(slot)
         args, kwargs = pytree.tree_unflatten(fixed, self._spec)
+        # What an overload calls itself, a call of Python's later.
+        target = _QUICKER.get(self._target) or getattr(self._target, "_op", self._target)
+        step = step_of(self._target)
+        if step is not None:
+            args, kwargs, target = _by_place(self._target._schema, args, kwargs), {}, step.fresh
         given = [self._template[at][1] for at in places]
         slots = tuple((number, partial(_ready, lies, as_complex)) for number, lies, as_complex in given)
         holds = tuple(partial(_held, dtype, lies) for dtype, lies in self._kinds)
-        # What an overload calls itself, a call of Python's later.
-        target = getattr(self._target, "_op", self._target)
         return Direct(target, tuple(args), kwargs, slots, holds)
+
+
+def step_of(target: Any) -> Step | None:
+    """Return the step of a library op as which PyTorch traced it, None for other ops.
+
+    A step that is called itself is launches to a graph's replay, which are started with those beside it.
+    """
+    space, _, name = str(target).partition(".")
+    name = name.removesuffix(".default")
+    return next((step for step in STEPS if step.name == name), None) if space == NAMESPACE else None
+
+
+def _by_place(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Return all arguments of a call in order, as PyTorch would hand them on."""
+    found: list[Any] = []
+    for place, one in enumerate(schema.arguments):
+        value = args[place] if place < len(args) else kwargs.get(one.name, one.default_value)
+        is_float = str(one.type) == "float" and isinstance(value, int)
+        found.append(float(value) if is_float else value)
+    return found
 
 
 def _ready(lies: Lies, as_complex: bool, tensor: Any) -> Any:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial, reduce
 from importlib import import_module
-from operator import methodcaller, or_  # pyright: ignore[reportUnknownVariableType]
+from operator import or_  # pyright: ignore[reportUnknownVariableType]
 from typing import Any
 
 from tessera.data import dataclass
@@ -36,7 +36,7 @@ _MOST_KINDS = 1024
 """Kinds of calls that a graph tells apart."""
 _MOST_RECENT = 4
 """Kinds that a call is compared with by PyTorch's check, before all its sizes and strides are looked at."""
-_start: Callable[[Any], int] = methodcaller("data_ptr")
+_start: Callable[[Any], int] = torch.Tensor.data_ptr
 _any_bits: Callable[[Sequence[int]], int] = partial(reduce, or_)
 _WHOLE = (
     _aten._softmax,
@@ -203,7 +203,7 @@ class Compiled:
         for kind in self._recent:
             if kind.check(*tensors):
                 return kind
-        lies = tuple((tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in tensors)
+        lies = tuple((one.shape, one.stride(), one.dtype, one.device, one.is_conj(), one.is_neg()) for one in tensors)
         kind = self._kinds.get(lies)
         if kind is None:
             if len(self._kinds) >= _MOST_KINDS:
@@ -239,12 +239,7 @@ def _apart(result: Any, held: set[int]) -> Any:
 def _edges(graph: Converted) -> Edges:
     """Return what is done to a graph's tensors before and after it runs."""
     orders, count = dict(graph.turned), len(graph.contiguous)
-    ready = [
-        partial(_argument, number in graph.pairs, orders.get(number), graph.contiguous[number])
-        if number in graph.pairs or number in orders or graph.contiguous[number]
-        else None
-        for number in range(count)
-    ]
+    ready = [partial(_argument, orders.get(number), graph.contiguous[number]) for number in range(count)]
     gives = [
         Given(value[0], partial(_result, value[1], value[2])) if is_tensor else Number(partial(_number, value))
         for is_tensor, value in graph.results
@@ -253,9 +248,9 @@ def _edges(graph: Converted) -> Edges:
     return Edges(tuple(ready), tuple(gives), written, torch._foreach_copy_)
 
 
-def _argument(as_pairs: bool, order: Order | None, contiguous: bool, tensor: Any) -> Any:
+def _argument(order: Order | None, contiguous: bool, tensor: Any) -> Any:
     """Return an argument as the graph takes it."""
-    tensor = as_held(tensor) if as_pairs else tensor
+    tensor = as_held(tensor.resolve_neg())
     tensor = tensor if order is None else tensor.permute(order)
     return tensor.contiguous() if contiguous else tensor
 
