@@ -1,11 +1,13 @@
-"""How PyTorch's tensors lie in memory: a replay makes and views tensors by that alone, without PyTorch's dispatcher."""
+"""How arrays lie in memory: a replay makes arrays by that alone, and views tensors without PyTorch's dispatcher."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from tessera.data import dataclass
 from tessera.ops import arrays
@@ -13,12 +15,12 @@ from tessera.ops import arrays
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a tensor lies, from its first element on.
+    """How an array lies, from its first element on.
 
     Args:
         shape: its sizes.
         strides: how many elements apart neighbours are.
-        dtype: PyTorch's dtype.
+        dtype: the library's dtype.
     """
 
     shape: tuple[int, ...]
@@ -60,7 +62,10 @@ class Part:
 
 
 def form_of(array: Any) -> Form | None:
-    """Return how a tensor lies, None for arrays that are none."""
+    """Return how an array of PyTorch's or NumPy's lies, None for other arrays."""
+    if isinstance(array, np.ndarray):
+        held = cast(Any, array)
+        return Form(held.shape, tuple(stride // held.itemsize for stride in held.strides), held.dtype)
     if not arrays.is_torch(array):
         return None
     return Form(tuple(array.shape), array.stride(), array.dtype)

@@ -34,7 +34,7 @@ class Recording:
         given: numbers of the arguments.
         results: numbers of the results.
         bytes_: the bytes of each value that is an array.
-        forms: how each value lies that is a tensor of PyTorch's.
+        forms: how each value lies.
         taken: how each argument was given of whose memory it is the start, None where it was made anew.
         edges: what is done to arguments and results, None for nothing.
         wanted: each result that is an array as a part of the graph's, None where it was made anew.
@@ -130,7 +130,7 @@ class Pieces:
             item = self._items[at]
             if not isinstance(item, Launches):
                 continue
-            for number, (_, size) in item.results.items():
+            for number, size in item.results.items():
                 if number in self.arrays:
                     made.append(number)
                 else:

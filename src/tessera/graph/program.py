@@ -25,7 +25,7 @@ from tessera.graph.ahead import compile_ahead
 from tessera.graph.edges import Edges, Number
 from tessera.graph.forms import Form, Part, form_of, part_of
 from tessera.graph.kept import graph_of, planned
-from tessera.graph.overwriting import change, write
+from tessera.graph.overwriting import changed, write
 from tessera.graph.pieces import Recording
 from tessera.graph.plan import Applied, Called, Changed, Group, Output, Step, Written
 from tessera.graph.recorded import Item, Launches, Roots, View, drop, first_of, is_recorded, record
@@ -196,9 +196,10 @@ class Program:
             case Applied():
                 return Apply(_function_of(step, sizes), step.operands, step.goal)
             case Changed():
-                return partial(change, self._calls[step.callee](sizes), step.operands, step.goals, step.in_place)
+                function = partial(changed, self._calls[step.callee](sizes), step.in_place)
+                return Call(function, step.operands, step.goals, [False] * len(step.goals))
             case Written():
-                return partial(write, step.target, step.value)
+                return Call(write, (step.target, step.value), (), ())
 
     def _fit(self, group: Group, values: Values, sizes: Sizes) -> _Fit | None:
         """Return how a group's kernel fits arrays such as these, None where it has nothing to write."""

@@ -42,13 +42,13 @@ class Launches:
     Args:
         launches: the launches; an address belongs to the number of a value, or to what is `Made`.
         made: bytes of each piece of memory that the step takes for itself.
-        results: what makes each value that the step makes, its bytes, by its number.
+        results: the bytes of each value that the step makes, by its number.
         same: of results that are operands, which the step has changed, or other results, which those are.
     """
 
     launches: tuple[Launched, ...]
     made: tuple[int, ...]
-    results: Mapping[int, tuple[arrays.Maker, int]]
+    results: Mapping[int, int]
     same: Mapping[int, int]
 
 
@@ -161,9 +161,9 @@ def record(
         Launched(one.plan, tuple((named.get(owner, owner), after) for owner, after in one.places), one.scalars)
         for one in recorder.launches
     )
-    makers = {number: _maker(first, values[number]) for number in fresh}
+    sizes = {number: arrays.nbytes(values[number], "a result") for number in fresh}
     made = [0 if Made(at) in named else size for at, size in enumerate(recorder.made)]
-    return Launches(renamed, tuple(made), makers, same)
+    return Launches(renamed, tuple(made), sizes, same)
 
 
 def _view(other: Other, recorder: Recorder, values: Values, roots: Roots) -> View | None:
@@ -205,16 +205,11 @@ def _named(fresh: Sequence[int], recorder: Recorder, values: Values) -> dict[Any
 
 def _lies(array: Any, view: ArrayView) -> bool:
     """Return whether an array is all of its memory, as a replay makes it: NumPy's are made in order only."""
-    form = form_of(array)
-    if form is not None:
-        return form.is_dense
+    if arrays.is_torch(array):
+        form = form_of(array)
+        return form is not None and form.is_dense
     whole = view.span() == (0, prod(view.shape) * view.dtype.bytes)
     return whole and list(view.strides) == sorted(view.strides, reverse=True)
-
-
-def _maker(like: Any, made: Any) -> tuple[arrays.Maker, int]:
-    view = arrays.view(made, "a result")
-    return arrays.maker(like, view.shape, view.dtype), prod(view.shape) * view.dtype.bytes
 
 
 def _range(place: Place, array: Any) -> Range:

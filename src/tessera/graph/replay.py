@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any
 
+import numpy as np
+
 from tessera.driver.launch import stream_source
 from tessera.graph.edges import Number
 from tessera.graph.forms import Form, Part, creator, laid, typed, viewer
@@ -19,7 +21,11 @@ from tessera.graph.runs import Apply, Call, Direct, Run, Seen, leaves_of, lying
 from tessera.graph.source import Source
 from tessera.numerics.dtypes import u8
 from tessera.ops import arrays
+from tessera.runtime.readers import start_of_numpy
 from tessera.runtime.shortage import out_of_memory
+
+LITTLE = 1 << 16
+"""Launches that share no more bytes than this share them with those after the next step, too."""
 
 
 class Replay:
@@ -60,16 +66,16 @@ class Replay:
         """
         try:
             return self._run(given, starts)
-        except RuntimeError as error:
+        except (MemoryError, RuntimeError) as error:
             shape = self._wanted(error)
             if shape is None:
                 raise
             raise out_of_memory(shape) from error
 
-    def _wanted(self, error: RuntimeError) -> tuple[int, ...] | None:
-        """Return the shape of the tensor that could not be made, None for another error: PyTorch says no more."""
+    def _wanted(self, error: Exception) -> tuple[int, ...] | None:
+        """Return the shape of the tensor that could not be made, None for another error: libraries say no more."""
         trace = error.__traceback__ and error.__traceback__.tb_next
-        return None if trace is None or trace.tb_next is not None else self._made.get(trace.tb_lineno)
+        return None if trace is None else self._made.get(trace.tb_lineno)
 
 
 class _Writer:
@@ -82,6 +88,7 @@ class _Writer:
     def __init__(self, recording: Recording) -> None:
         self._recording, self._pieces = recording, Pieces(recording)
         self._source = Source("def replay(given, starts):")
+        self._forms = recording.forms
         self._live: set[int] = set()
         self.is_here: Callable[[], bool] | None = None
         self.made: dict[int, tuple[int, ...]] = {}
@@ -96,6 +103,9 @@ class _Writer:
             like = self._recording.like
             stream = stream_source([like], arrays.view(like, "argument").device)
             self._add(f"stream = {self._name(stream, 'stream')}((v0,))")
+        little = [each.bytes_ for _, each in found if each is not None and 0 < each.bytes_ <= LITTLE]
+        if little:
+            self._memory("little", max(little))
         for piece, together in found:
             if together is not None:
                 self._together(together)
@@ -125,32 +135,32 @@ class _Writer:
         """Write launches."""
         for number in together.made:
             self._make(number)
-        memory = "0"
-        if together.bytes_:
-            self._memory(together.bytes_)
-            memory = self._start("memory")
-        addresses = ["0", memory, *map(self._address, together.numbers)]
+        memory = "little" if together.bytes_ <= LITTLE else "memory"
+        if together.bytes_ > LITTLE:
+            self._memory(memory, together.bytes_)
+        start = self._start(memory) if together.bytes_ else "0"
+        addresses = ["0", start, *map(self._address, together.numbers)]
         self._add(f"{self._name(together.table.run, 'launch')}(({', '.join(addresses)}), stream)")
-        if together.bytes_:
+        if together.bytes_ > LITTLE:
             self._add("del memory")
 
     def _make(self, number: int) -> None:
         """Write how an array is made that launches write."""
-        (maker,) = (
-            item.results[number][0]
-            for item in self._recording.items
-            if isinstance(item, Launches) and number in item.results
-        )
-        self._add(f"v{number} = {self._name(maker, 'make')}(v0)")
+        form = self._forms[number]
+        self._new(f"v{number}", form.shape, form.dtype)
         self._live.add(number)
 
-    def _memory(self, count: int) -> None:
-        maker = arrays.maker(self._recording.like, (count,), u8)
-        self._add(f"memory = {self._name(maker, 'make')}(v0)")
+    def _new(self, name: str, shape: tuple[int, ...], dtype: Any) -> None:
+        self._add(f"{name} = {self._name(np.empty, 'new')}({shape}, {self._name(dtype, 'dtype')})")
+        self.made[self._source.line] = shape
+
+    def _memory(self, name: str, count: int) -> None:
+        """Write how memory is made that launches share."""
+        self._new(name, (count,), u8.numpy())
 
     def _start(self, name: str) -> str:
         """Return the text of an array's address."""
-        return f"{self._name(arrays.starter(self._recording.like), 'start')}({name})"
+        return f"{self._name(start_of_numpy, 'start')}({name})"
 
     def _address(self, number: int) -> str:
         """Return the text of the address of a value that has memory of its own."""
@@ -218,7 +228,6 @@ class _TensorWriter(_Writer):
 
     def __init__(self, recording: Recording) -> None:
         super().__init__(recording)
-        self._forms = recording.forms
         self._base: dict[int, tuple[str, Form]] = {}
         """For a value with memory of its own the name of a tensor that starts there, and how that lies."""
         self._views: dict[int, dict[Part, str]] = {}
@@ -275,17 +284,17 @@ class _TensorWriter(_Writer):
 
     def _make(self, number: int) -> None:
         form = self._wishes.get(number, self._forms[number])
-        self._new(f"v{number}", form)
+        self._new_tensor(f"v{number}", form)
         self._base[number] = f"v{number}", form
         self._live.add(number)
 
-    def _new(self, name: str, form: Form) -> None:
+    def _new_tensor(self, name: str, form: Form) -> None:
         dtype = self._name(form.dtype, "dtype")
         self._add(f"{name} = {self._create}({form.shape}, {form.strides}, {dtype})")
         self.made[self._source.line] = form.shape
 
-    def _memory(self, count: int) -> None:
-        self._new("memory", Form((count,), (1,), arrays.torch_dtypes()["u8"]))
+    def _memory(self, name: str, count: int) -> None:
+        self._new_tensor(name, Form((count,), (1,), arrays.torch_dtypes()["u8"]))
 
     def _start(self, name: str) -> str:
         return f"{name}.data_ptr()"
@@ -379,7 +388,7 @@ class _TensorWriter(_Writer):
     def _give(self) -> None:
         recording, edges = self._recording, self._recording.edges
         wanted = iter(zip(self._given_numbers(), recording.wanted, strict=True))
-        returned: dict[str, int] = {}
+        returned: dict[Any, Any] = {}
         if edges is None:
             texts = [self._result(number, part, None, returned) for number, part in wanted]
         else:
@@ -401,7 +410,7 @@ class _TensorWriter(_Writer):
             found = ", ".join(self._tensor(recording.results[number]) for _, number in together)
             self._add(f"{self._name(edges.write, 'write')}([{goals}], [{found}])")
 
-    def _result(self, number: int, part: Part | None, ready: Any, returned: dict[str, int]) -> str:
+    def _result(self, number: int, part: Part | None, ready: Any, returned: dict[Any, Any]) -> str:
         """Return the text of a result; results that are not the same value are not the same tensor."""
         if part is None:
             return self._tensor(number) if ready is None else f"{self._name(ready, 'ready')}({self._tensor(number)})"
@@ -411,7 +420,10 @@ class _TensorWriter(_Writer):
         is_free = root == number or root not in self._raw
         if is_free and not part.after and part.form == form and returned.setdefault(name, number) == number:
             return name
-        return self._viewed(root, part)
+        if (number, part) not in returned:
+            returned[number, part] = f"r{len(returned)}"
+            self._add(f"{returned[number, part]} = {self._viewed(root, part)}")
+        return returned[number, part]
 
 
 def _names(goals: Sequence[int]) -> str:

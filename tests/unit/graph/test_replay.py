@@ -181,3 +181,21 @@ def test_pytorch_ops_between_launches_are_steps_of_their_own() -> None:
     kinds = [type(item) for item in bound.replay.items]
     assert kinds.count(Other) == 1
     assert kinds.count(Launches) >= 3
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_which_addresses_may_be_elements(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shape = rng.integers(1, 4, rng.integers(1, 4))
+    strides = rng.integers(1, 9, len(shape)) * 4
+    axes = [(int(size), int(stride)) for size, stride in zip(shape, strides, strict=True) if size > 1]
+    offsets = {0}
+    for size, stride in [*axes, (4, 1)]:
+        offsets = {at + number * stride for at in offsets for number in range(size)}
+    one = recording.Range(("x", 0), 64, 64, 65 + max(offsets), (*axes, (4, 1)))
+    held = {at for at in range(max(offsets) + 9) if one.may_hold(64 + at)}
+    assert held >= offsets
+    nested, below = True, 3
+    for size, stride in sorted(axes, key=lambda axis: axis[1]):
+        nested, below = nested and stride > below, below + (size - 1) * stride
+    assert held == offsets or not nested
