@@ -102,7 +102,7 @@ class CpuTable:
             if isinstance(part, _Line):
                 part.run(addresses)
                 continue
-            failed = self._walk(part.address, len(part.grids), self._given_address)
+            failed: int = self._walk(part.address, len(part.grids), self._given_address)
             if failed:
                 line = part.grids[failed - 1]
                 line.plan.check(line.block)

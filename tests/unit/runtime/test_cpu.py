@@ -203,7 +203,7 @@ def walker():
 
 
 def table_of(seen, walker, state):
-    """Return a table: two launches with scratch memory and a number, between them one of several grids that may fail."""
+    """Return a table: two launches with scratch memory and a number, between them one that may fail."""
 
     def first(params, first, last):
         ctypes.memset((ctypes.c_void_p * 4).from_address(params)[2], 1, 100)

@@ -239,3 +239,21 @@ def test_attention_on_parts_of_one_array_is_launches(programs):
     texts = [bound.replay.text for one in programs for bound in one._bound.values()]
     assert len(texts) == 2
     assert not any("op_" in text for text in texts)
+
+
+def test_autocast_around_backward_changes_nothing(plain):
+    def function(x, w):
+        return F.conv2d(F.conv2d(x.tanh(), w, padding=1).relu(), w, padding=1).exp()
+
+    whole = compile_(function)
+    for inside in (False, True, False, True):
+        found = []
+        for call in (whole, function):
+            x = torch.linspace(-1, 1, 96).reshape(2, 3, 4, 4).requires_grad_()
+            w = plain.float().requires_grad_()
+            y = call(x, w)
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=inside and call is whole):
+                y.backward(torch.ones_like(y))
+            assert x.grad.dtype == torch.float32
+            found.append((y, x.grad, w.grad))
+        torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)

@@ -50,7 +50,8 @@ class AtenCall:
         target = _QUICKER.get(self._target) or getattr(self._target, "_op", self._target)
         step = step_of(self._target)
         if step is not None:
-            args, kwargs, target = _by_place(self._target._schema, args, kwargs), {}, step.fresh
+            args, target = _by_place(self._target._schema, args, kwargs), step.fresh
+            kwargs = dict[str, Any]()
         given = [self._template[at][1] for at in places]
         slots = tuple((number, partial(_ready, lies, as_complex)) for number, lies, as_complex in given)
         holds = tuple(partial(_held, dtype, lies) for dtype, lies in self._kinds)

@@ -167,19 +167,22 @@ class Compiled:
         self.kernels = len(self._program.kernels)
         self._held = {one.untyped_storage().data_ptr() for one in converted.constants}
         self._kinds: dict[Any, _Kind] = {}
-        self._recent: list[_Kind] = []
-        """Kinds of calls that came last."""
+        self._recent: dict[tuple[int, ...], list[_Kind]] = {}
+        """Kinds of calls that came last, by the sizes that are numbers."""
         # It takes a list, and empties it, so that arguments die when they are not needed any more.
         self._boxed_call = True
 
     def __call__(self, args: list[Any]) -> list[Any]:
         """Run it."""
+        if torch._C._is_any_autocast_enabled():  # around backward, for example; the graph has its casts
+            with torch._C._DisableAutocast():
+                return self(args)
         graph = self._converted
         tensors = [args[at] for at in graph.arguments]
         tensors += graph.constants
         numbers = tuple([int(args[at]) for _, at in graph.symbols])
         args.clear()
-        kind = self._kind_of(tensors)
+        kind = self._kind_of(tensors, numbers)
         sizes = kind.sizes.get(numbers)
         if sizes is None:
             sizes = self._sizes(tensors, numbers, kind)
@@ -199,8 +202,9 @@ class Compiled:
                 torch._C._set_grad_enabled(True)
         return [_apart(one, self._held) for one in found] if self._held else found
 
-    def _kind_of(self, tensors: Sequence[Any]) -> _Kind:
-        for kind in self._recent:
+    def _kind_of(self, tensors: Sequence[Any], numbers: tuple[int, ...]) -> _Kind:
+        recent = self._recent.get(numbers, ())
+        for kind in recent:
             if kind.check(*tensors):
                 return kind
         lies = tuple((one.shape, one.stride(), one.dtype, one.device, one.is_conj(), one.is_neg()) for one in tensors)
@@ -211,7 +215,9 @@ class Compiled:
             kind = self._kinds[lies] = _Kind(tensors)
         else:
             kind.learn(tensors)
-        self._recent = [kind, *(one for one in self._recent if one is not kind)][:_MOST_RECENT]
+        if len(self._recent) >= _MOST_KINDS:
+            self._recent.clear()
+        self._recent[numbers] = [kind, *(one for one in recent if one is not kind)][:_MOST_RECENT]
         return kind
 
     def _sizes(self, tensors: Sequence[Any], numbers: tuple[int, ...], kind: _Kind) -> dict[str, int]:
