@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 _PROBES = 3
 """Launches whose beginning is timed: the first ones also pay page faults and cold caches."""
 
+_SHORT_NS = 4 * INLINE_NS
+"""A launch that takes less than this by its first program is timed whole: calling a program may cost more than it does.
+"""
+
 _WORTH_SHARING_NS = 1e9
 """What a launch is taken to cost that is to be shared out."""
 
@@ -238,6 +242,8 @@ class CpuPlan:
             start = perf_counter_ns()
             entry(address, 0, 1)
             spent, first = perf_counter_ns() - start, 1
+            if spent * programs < _SHORT_NS:
+                part = programs
             if part > 1 and spent * part < POOL_PIECE_NS:  # no signal is handled meanwhile
                 entry(address, 1, part)
                 spent, first = perf_counter_ns() - start, part
