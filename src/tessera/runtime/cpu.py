@@ -23,8 +23,7 @@ _PROBES = 3
 """Launches whose beginning is timed: the first ones also pay page faults and cold caches."""
 
 _SHORT_NS = 4 * INLINE_NS
-"""A launch that takes less than this by its first program is timed whole: calling a program may cost more than it does.
-"""
+"""A launch that takes less than this by its first programs is timed whole: calling one may cost more than it does."""
 
 _WORTH_SHARING_NS = 1e9
 """What a launch is taken to cost that is to be shared out."""
@@ -242,10 +241,12 @@ class CpuPlan:
             start = perf_counter_ns()
             entry(address, 0, 1)
             spent, first = perf_counter_ns() - start, 1
-            if spent * programs < _SHORT_NS:
-                part = programs
-            if part > 1 and spent * part < POOL_PIECE_NS:  # no signal is handled meanwhile
-                entry(address, 1, part)
+            while first < programs and spent * programs < _SHORT_NS * first:
+                last = min(8 * first, programs)
+                entry(address, first, last)
+                spent, first = perf_counter_ns() - start, last
+            if part > first and spent * part < POOL_PIECE_NS * first:  # no signal is handled meanwhile
+                entry(address, first, part)
                 spent, first = perf_counter_ns() - start, part
             cost = spent / first * programs
             self._cost_ns[number] = min(self._cost_ns[number], cost)

@@ -257,3 +257,18 @@ def test_autocast_around_backward_changes_nothing(plain):
             assert x.grad.dtype == torch.float32
             found.append((y, x.grad, w.grad))
         torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+
+
+def test_tensors_are_made_quickly_where_their_device_is_current(monkeypatch):
+    current = [1]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: current[0], raising=False)
+    forms.creator.cache_clear()
+    try:
+        make, is_here = forms.creator(torch.device("cuda", 1))
+        assert make is torch._C._dynamo.guards._empty_strided_cuda
+        assert is_here()
+        current[0] = 0
+        assert not is_here()
+    finally:
+        forms.creator.cache_clear()
