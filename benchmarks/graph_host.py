@@ -1,6 +1,6 @@
 """Measures what a call of a small compiled model costs the host: eager PyTorch, Inductor and Tessera, in turns.
 
-    python benchmarks/graph_host.py [--device cuda] [--mode reduce-overhead] [--turns 7] [--csv results.csv]
+    python benchmarks/graph_host.py [--device cpu] [--mode reduce-overhead] [--turns 7] [--csv results.csv]
 
 Arrays are so small that a GPU waits for its host: a call's time is the host's. Every model is called 200 times in a row
 for each turn, and the median turn counts; results are compared with eager PyTorch first. With `reduce-overhead` both
@@ -26,8 +26,12 @@ CALLS = 200
 WIDTH = 256
 
 
-def models(torch: Any) -> dict[str, Any]:
-    """Return small models by name."""
+def models(torch: Any) -> dict[str, tuple[Any, tuple[int, ...]]]:
+    """Return small models by name, with the shape of what they take."""
+    return {**_layers(torch), **_networks(torch)}
+
+
+def _layers(torch: Any) -> dict[str, tuple[Any, tuple[int, ...]]]:
     functional = torch.nn.functional
 
     class Rows(torch.nn.Module):
@@ -50,7 +54,61 @@ def models(torch: Any) -> dict[str, Any]:
                 x = functional.gelu(layer(x)) + x
             return x
 
-    return {"1 norm": Rows(1), "8 norms": Rows(8), "1 layer": Layers(1), "8 layers": Layers(8)}
+    square = WIDTH, WIDTH
+    return {
+        "1 norm": (Rows(1), square),
+        "8 norms": (Rows(8), square),
+        "1 layer": (Layers(1), square),
+        "8 layers": (Layers(8), square),
+    }
+
+
+def _networks(torch: Any) -> dict[str, tuple[Any, tuple[int, ...]]]:
+    functional = torch.nn.functional
+
+    class Images(torch.nn.Module):
+        def __init__(self, count: int) -> None:
+            super().__init__()
+            nn, part = torch.nn, range(count)
+            self.convolutions = nn.ModuleList(nn.Conv2d(8, 8, 3, padding=1, bias=False) for _ in part)
+            self.norms = nn.ModuleList(nn.BatchNorm2d(8) for _ in part)
+
+        def forward(self, x: Any) -> Any:
+            for convolution, norm in zip(self.convolutions, self.norms, strict=True):
+                x = functional.relu(norm(convolution(x)))
+            return x
+
+    class Blocks(torch.nn.Module):
+        def __init__(self, count: int) -> None:
+            super().__init__()
+            nn, part = torch.nn, range(count)
+            self.norms = nn.ModuleList(nn.LayerNorm(32) for _ in part)
+            self.heads = nn.ModuleList(nn.Linear(32, 96) for _ in part)
+            self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in part)
+
+        def forward(self, x: Any) -> Any:
+            for norm, heads, layer in zip(self.norms, self.heads, self.layers, strict=True):
+                q, k, v = heads(norm(x)).unflatten(2, (3, 2, 16)).permute(2, 0, 3, 1, 4)
+                y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+                x = x + functional.gelu(layer(y.transpose(1, 2).flatten(2)))
+            return x
+
+    class Cells(torch.nn.Module):
+        def __init__(self, count: int) -> None:
+            super().__init__()
+            self.count, self.cell = count, torch.nn.LSTMCell(8, 8)
+
+        def forward(self, x: Any) -> Any:
+            h = c = torch.zeros_like(x)
+            for _ in range(self.count):
+                h, c = self.cell(x, (h, c))
+            return h
+
+    return {
+        "3 convolutions": (Images(3), (2, 8, 4, 4)),
+        "2 blocks": (Blocks(2), (1, 16, 32)),
+        "8 cells": (Cells(8), (2, 8)),
+    }
 
 
 def calls(torch: Any, device: str, dtype: Any, mode: str) -> dict[tuple[str, str, str], Callable[[], Any]]:
@@ -58,10 +116,10 @@ def calls(torch: Any, device: str, dtype: Any, mode: str) -> dict[tuple[str, str
     from tessera.torch.compiled.backend import backend
 
     found: dict[tuple[str, str, str], Callable[[], Any]] = {}
-    for name, model in models(torch).items():
+    for name, (model, shape) in models(torch).items():
         model = model.to(device, dtype)
         for way in ("forwards", "both ways"):
-            x = torch.randn(WIDTH, WIDTH, device=device, dtype=dtype, requires_grad=way == "both ways")
+            x = torch.randn(shape, device=device, dtype=dtype, requires_grad=way == "both ways")
             wanted = None
             for contestant in ("eager", "inductor", "tessera"):
                 torch._dynamo.reset()

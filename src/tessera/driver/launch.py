@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tessera.driver.native import kept, load_native, load_pool
@@ -66,8 +67,19 @@ def table_of(launches: Sequence[Again], device: Device) -> Table:
         NotDirect: the driver lacks a function.
     """
     platform = platform_of(device)
-    walk = load_starts(platform).address(layout.WALKER) if platform.has_streams else 0
-    return platform.table(launches, walk)
+    return platform.table(launches, partial(_walker, platform))
+
+
+def _walker(platform: DevicePlatform) -> int:
+    """Return the address of what starts a table's launches on a platform."""
+    code = load_starts(platform) if platform.has_streams else _load_walk()
+    return code.address(layout.WALKER)
+
+
+@once
+def _load_walk() -> Any:
+    """Return the loaded code that runs a table's launches on the CPU."""
+    return load_native("walk")
 
 
 class InterpreterPlan:

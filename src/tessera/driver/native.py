@@ -32,7 +32,7 @@ def load_native(name: str) -> LoadedCode:
     """Return a part of the runtime, loaded from the disk cache or compiled.
 
     Args:
-        name: `entry`, `pool`, or that of a platform, for what starts launches there.
+        name: `entry`, `pool`, `walk`, or that of a platform, for what starts launches there.
     """
     host = host_platform()
     return host.load(kept(name, lambda: host.native_code(name)))

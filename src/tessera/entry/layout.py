@@ -109,7 +109,16 @@ MISS, DONE, FAILED = 0, 1, 2
 STARTER: Final = "tessera_start"
 """The symbol of a platform's function."""
 WALKER: Final = "tessera_walk"
-"""The symbol of a platform's function that starts a table of launches: `i64 (table, addresses, stream)`."""
+"""The symbol of what starts a table of launches: a platform's function, `i64 (table, addresses, stream)`, or for the
+CPU `i64 (lines, count, addresses)`, which gives the number of the line whose error word was set, from 1 on, or 0."""
+
+PATCH: Final = words("goal", "number", "after")
+"""The address of a parameter, the byte offset of an address among a run's, and how many bytes after it the parameter
+points."""
+PATCH_BYTES: Final = WORD * len(PATCH)
+WALK_LINE: Final = words("patch_count", "patches", "function", "params", "programs", "error")
+"""One grid of a table on the CPU; addresses are put where patches say before it runs."""
+WALK_LINE_BYTES: Final = WORD * len(WALK_LINE)
 
 ARG: Final = words(
     "kind",

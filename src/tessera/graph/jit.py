@@ -140,10 +140,11 @@ class Jit(Generic[P, R]):
             self._known[key] = found
         entry, sizes, spans = found
         self._last = entry, sizes
+        starts = [pointer for pointer, _, _ in read]
+        starts += [arrays.start(one, "a constant") for one in entry.constants]
         if spans:
-            around = (arrays.start(one, "a constant") for one in entry.constants)
-            check_apart([*(pointer for pointer, _, _ in read), *around], spans, entry.changed)
-        results = entry.program.run([*given, *entry.constants], sizes, key)
+            check_apart(starts, spans, entry.changed)
+        results = entry.program.run([*given, *entry.constants], sizes, key, starts)
         made = (results[value] if is_array else value for is_array, value in entry.results)
         return cast(R, unflatten(entry.outline, made))
 

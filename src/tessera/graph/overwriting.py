@@ -119,30 +119,23 @@ class _Lives:
         return self._changing.get(op.callee.data, 0)
 
 
-def change(
-    run: Callable[..., Sequence[Any]],
-    operands: Sequence[int],
-    goals: Sequence[int],
-    in_place: Sequence[bool],
-    values: list[Any],
-) -> None:
-    """Run a call that overwrites its first arrays, copies of those that are needed."""
-    given = [values[number] for number in operands]
+def changed(run: Callable[..., Sequence[Any]], in_place: Sequence[bool], *given: Any) -> list[Any]:
+    """Call what overwrites its first arrays, copies of those that are needed; return these, and its results."""
+    arguments = list(given)
     for at, may in enumerate(in_place):
         if not may:
-            given[at] = arrays.copied(given[at])
-    for number, result in zip(goals, [*given[: len(in_place)], *run(*given)], strict=True):
-        values[number] = result
+            arguments[at] = arrays.copied(arguments[at])
+    return [*arguments[: len(in_place)], *run(*arguments)]
 
 
-def write(target: int, value: int, values: list[Any]) -> None:
+def write(goal: Any, source: Any) -> tuple[()]:
     """Write an array to an argument, unless it lies there."""
-    goal, source = values[target], values[value]
     if goal is source:
-        return
+        return ()
     if arrays.is_torch(goal):
         goal.copy_(source)
     elif isinstance(goal, np.ndarray):
         goal[...] = source
     else:
         goal.copy_from(source.numpy())
+    return ()

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -22,11 +22,15 @@ from tessera.entry.tables import NotDirect
 from tessera.frontend.group.accesses import Access, Shape, row_major
 from tessera.frontend.group.source import signature_of
 from tessera.graph.ahead import compile_ahead
+from tessera.graph.edges import Edges, Number
+from tessera.graph.forms import Form, Part, form_of, part_of
 from tessera.graph.kept import graph_of, planned
-from tessera.graph.overwriting import change, write
+from tessera.graph.overwriting import changed, write
+from tessera.graph.pieces import Recording
 from tessera.graph.plan import Applied, Called, Changed, Group, Output, Step, Written
-from tessera.graph.recorded import Item, Launches, Roots, Run, Values, View, drop, first_of, is_recorded, record
+from tessera.graph.recorded import Item, Launches, Roots, View, drop, first_of, is_recorded, record
 from tessera.graph.replay import Replay
+from tessera.graph.runs import Apply, Call, Run, Values
 from tessera.ir.graph.types import dims_of
 from tessera.numerics.profiles import current_profile
 from tessera.ops import arrays, rows
@@ -42,7 +46,7 @@ if TYPE_CHECKING:
     from tessera.graph.explained import GraphExplanation
 
 Sizes = Mapping[str, int]
-Call = Callable[..., Any]
+Callee = Callable[..., Any]
 
 _BASE = 1 << 44
 """Where arrays that a run makes are taken to lie when its kernels are chosen: apart from one another, and aligned."""
@@ -65,18 +69,21 @@ class Program:
         hints: sizes of the symbols at the first call.
         loose: for a call by name whether each of its results lies in another order, the same for the same sizes.
         changing: how many arrays calls overwrite, the first ones, by name; they are their first results.
+        edges: what is done to arguments and results, None for nothing.
     """
 
     def __init__(
         self,
         module: ModuleOp,
-        calls: Mapping[str, Call],
+        calls: Mapping[str, Callee],
         contiguous: Sequence[bool],
         hints: Sizes,
         loose: Mapping[str, Sequence[bool]] | None = None,
         changing: Mapping[str, int] | None = None,
+        edges: Edges | None = None,
     ) -> None:
         self.module = module
+        self._edges = edges
         self.plan, self.origin = planned(module, contiguous, hints, loose or {}, changing or {})
         self._graph = graph_of(module)
         self._calls = calls
@@ -89,13 +96,14 @@ class Program:
         launching = [step for step in self.plan.steps if not (isinstance(step, Applied) and step.kind in _VIEWS)]
         self._several = len(launching) > 1
 
-    def run(self, given: list[Any], sizes: Sizes, key: Any) -> list[Any]:
+    def run(self, given: list[Any], sizes: Sizes, key: Any, starts: Sequence[int]) -> list[Any]:
         """Run the graph.
 
         Args:
             given: its arguments; the list is emptied, so that each dies when nothing needs it any more.
             sizes: the sizes of its symbols.
             key: what tells calls apart that need other code: shapes, strides, dtypes, alignment.
+            starts: the addresses of the arguments.
 
         Returns:
             Its results: new arrays, arguments, or views of either.
@@ -103,23 +111,31 @@ class Program:
         rules = RULES.get()
         key = key, current_profile(), tuple(map(id, rules))
         bound = self._bound.get(key)
+        replay = None if bound is None else bound.replay
+        if replay is not None and replay.lock.acquire(blocking=False):
+            try:
+                if replay.is_here is None or replay.is_here():
+                    return replay(given, starts)
+            finally:
+                replay.lock.release()
+        return self._walk(given, sizes, key, bound, rules)
+
+    def _walk(self, given: list[Any], sizes: Sizes, key: Any, bound: _Bound | None, rules: Any) -> list[Any]:
+        """Run the graph step by step."""
+        edges = self._edges
+        targets = [] if edges is None else edges.targets(given)
         values: Values = [None] * self.plan.count
-        values[: len(given)] = given
-        given.clear()
+        values[: len(given)] = given if edges is None else edges.taken(given)
         if bound is None:
             if len(self._bound) >= _MOST_BOUND:
                 self._bound.clear()
-            self._bound[key] = self._bind(values, sizes, rules)
-        elif bound.replay is not None and bound.replay.lock.acquire(blocking=False):
-            try:
-                for step in bound.replay.steps:
-                    step(values)
-            finally:
-                bound.replay.lock.release()
-        else:
-            for step in bound.steps:
-                step(values)
-        return [values[number] for number in self.plan.results]
+            found, self._bound[key] = self._bind(given, values, targets, sizes, rules)
+            return found
+        given.clear()
+        for step in bound.steps:
+            step(values)
+        results = [values[number] for number in self.plan.results]
+        return results if edges is None else edges.given(results, targets, sizes)
 
     def sizes(self, given: Sequence[Any]) -> dict[str, int]:
         """Return the sizes of the symbols, which the arguments' shapes decide."""
@@ -140,46 +156,50 @@ class Program:
         loaded = {name: kernel.explanation for name, kernel in self._launched.items() if kernel.explanation is not None}
         return explained(self.module, sizes, device, self.origin, loaded, left)
 
-    def _bind(self, values: Values, sizes: Sizes, rules: object) -> _Bound:
-        """Run the graph once, step by step, and return the steps, which are right for such arrays."""
+    def _bind(
+        self, given: list[Any], values: Values, targets: list[list[Any]], sizes: Sizes, rules: object
+    ) -> tuple[list[Any], _Bound]:
+        """Run the graph once, step by step; return its results, and the steps, which are right for such arrays."""
         if self._several and ahead.can():
             step = partial(self._step, values=values, sizes=sizes)
             compile_ahead(self.plan, values, partial(self._needed, sizes=sizes), step, partial(_value_of, sizes=sizes))
+        edges, numbers = self._edges, range(len(given))
+        taken = [_taken(one, values[number]) for number, one in enumerate(given)]
+        given.clear()
         steps: list[Run] = []
-        items: list[Item] = []
-        roots = Roots()
-        given = range(len(self._graph.body.block.args))
-        held = {number: arrays.nbytes(values[number], "an argument") for number in given}
-        records = is_recorded(values) and not settings().debug
+        seen = _Seen(values) if is_recorded(values) and not settings().debug else None
         like = values[0]
         for what, gone in zip(self.plan.steps, self.plan.gone, strict=True):
             step = self._step(what, values, sizes)
             steps.append(step)
-            if records:
-                item = _recorded(what, step, values, roots)
-                items.append(item)
-                roots.add(item)
-                made = () if isinstance(item, View) else [n for n in item.results if values[n] is not None]
-                held |= {number: arrays.nbytes(values[number], "a value") for number in made}
-            else:
+            if seen is None:
                 step(values)
+            else:
+                seen.add(what, step)
             if gone:
                 drop(gone, values)
                 steps.append(partial(drop, gone))
-        return _Bound(steps, _replay(items, like, given, self.plan.results, held) if records else None, rules)
+        results = [values[number] for number in self.plan.results]
+        found = results if edges is None else edges.given(results, targets, sizes)
+        if seen is None:
+            return found, _Bound(steps, None, rules)
+        wanted = _wanted(results, found, edges)
+        facts = seen.items, like, numbers, self.plan.results, seen.held, seen.forms, taken, edges, wanted, sizes
+        return found, _Bound(steps, _replay(Recording(*facts, self.plan.count)), rules)
 
     def _step(self, step: Step, values: Values, sizes: Sizes) -> Run:
         match step:
             case Group():
                 return self._launch(step, values, sizes)
             case Called():
-                return partial(_call, self._calls[step.callee](sizes), step.operands, step.goals, step.lies)
+                return Call(self._calls[step.callee](sizes), step.operands, step.goals, step.lies)
             case Applied():
-                return partial(_apply, _function_of(step, sizes), step.operands, step.goal)
+                return Apply(_function_of(step, sizes), step.operands, step.goal)
             case Changed():
-                return partial(change, self._calls[step.callee](sizes), step.operands, step.goals, step.in_place)
+                function = partial(changed, self._calls[step.callee](sizes), step.in_place)
+                return Call(function, step.operands, step.goals, [False] * len(step.goals))
             case Written():
-                return partial(write, step.target, step.value)
+                return Call(write, (step.target, step.value), (), ())
 
     def _fit(self, group: Group, values: Values, sizes: Sizes) -> _Fit | None:
         """Return how a group's kernel fits arrays such as these, None where it has nothing to write."""
@@ -303,14 +323,64 @@ def _recorded(what: Step, step: Run, values: Values, roots: Roots) -> Item:
     return record(step, operands, results, values, roots, pure, exact)
 
 
-def _replay(
-    items: Sequence[Item], like: Any, given: Sequence[int], results: Sequence[int], sizes: Mapping[int, int]
-) -> Replay | None:
-    """Return recorded steps with launches together, None where there are none or they cannot be."""
-    if not any(isinstance(item, Launches) for item in items):
-        return None
+class _Seen:
+    """What a run has shown so far.
+
+    Args:
+        values: the run's, which are its arguments yet.
+    """
+
+    def __init__(self, values: Values) -> None:
+        self._values, self._roots = values, Roots()
+        self.items: list[Item] = []
+        self.held: dict[int, int] = {}
+        """The bytes of each value that has memory of its own."""
+        self.forms: dict[int, Form] = {}
+        self._note([number for number, value in enumerate(values) if value is not None], is_held=True)
+
+    def add(self, what: Step, step: Run) -> None:
+        """Run a step."""
+        item = _recorded(what, step, self._values, self._roots)
+        self.items.append(item)
+        self._roots.add(item)
+        if isinstance(item, View):
+            self._note([item.number], is_held=False)
+        else:
+            self._note([*item.results], is_held=True)
+            self._note([*item.same] if isinstance(item, Launches) else [], is_held=False)
+
+    def _note(self, numbers: Sequence[int], is_held: bool) -> None:
+        for number in numbers:
+            value = self._values[number]
+            if is_held and value is not None:
+                self.held[number] = arrays.nbytes(value, "a value")
+            form = form_of(value)
+            if form is not None:
+                self.forms[number] = form
+
+
+def _taken(given: Any, value: Any) -> Form | None:
+    """Return how an argument was given, None where its value starts elsewhere."""
+    if not arrays.is_torch(given) or given is value:
+        return form_of(given)
+    part = part_of(value, given)
+    return form_of(given) if part is not None and not part.after else None
+
+
+def _wanted(results: Sequence[Any], found: Sequence[Any], edges: Edges | None) -> list[Part | None]:
+    """Return each result that is an array as a part of the graph's own."""
+    if not any(map(arrays.is_torch, results)):
+        return [None] * len(results)
+    if edges is None:
+        return [part_of(one, one) for one in results]
+    pairs = zip(found, edges.gives, strict=True)
+    return [part_of(one, results[by.number]) for one, by in pairs if not isinstance(by, Number)]
+
+
+def _replay(recording: Recording) -> Replay | None:
+    """Return recorded steps as one function, None where the driver lacks one."""
     try:
-        return Replay(items, like, given, results, sizes)
+        return Replay(recording)
     except NotDirect:
         return None
 
@@ -373,23 +443,6 @@ def _make(makers: Sequence[arrays.Maker], goals: Sequence[int], like: Any, value
             values[number] = make(like)
 
 
-def _apply(function: Call, operands: Sequence[int], goal: int, values: Values) -> None:
-    values[goal] = function(*(values[number] for number in operands))
-
-
-def _call(function: Call, operands: Sequence[int], goals: Sequence[int], lies: Sequence[bool], values: Values) -> None:
-    found = function(*(values[number] for number in operands))
-    for number, result, in_order in zip(goals, found, lies, strict=True):
-        values[number] = _lying(result) if in_order else result
-
-
-def _lying(array: Any) -> Any:
-    """Return an array whose elements lie side by side, in order."""
-    if arrays.is_torch(array):
-        return array.contiguous()
-    return np.ascontiguousarray(cast(Any, array)) if isinstance(array, np.ndarray) else array
-
-
 def _value_of(dim: Dim, sizes: Sizes) -> int:
     value = dim.value(sizes)
     assert value is not None, "a call decides all sizes"
@@ -411,7 +464,7 @@ def _seen(access: Access, shape: Shape, view: ArrayView) -> ArrayView:
     return ArrayView(tuple(sizes), tuple(strides), view.dtype, view.device, view.readonly)
 
 
-def _function_of(step: Applied, sizes: Sizes) -> Call:
+def _function_of(step: Applied, sizes: Sizes) -> Callee:
     """Return what is done to arrays by the library they are of."""
     dims = tuple(_value_of(dim, sizes) for dim in step.dims)
     match step.kind:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -13,13 +13,11 @@ from typing import Any
 import numpy as np
 
 from tessera.data import dataclass
+from tessera.graph.forms import form_of
+from tessera.graph.runs import Call, Run, Values
 from tessera.ops import arrays
 from tessera.runtime.recording import Launched, Made, Place, Range, Recorder, recording
 from tessera.runtime.views import ArrayView
-
-Values = list[Any]
-"""What a run has computed, by the number of the value."""
-Run = Callable[[Values], None]
 
 
 def drop(numbers: Sequence[int], values: Values) -> None:
@@ -44,13 +42,13 @@ class Launches:
     Args:
         launches: the launches; an address belongs to the number of a value, or to what is `Made`.
         made: bytes of each piece of memory that the step takes for itself.
-        results: what makes each value that the step makes, its bytes, by its number.
-        same: of results that are operands, which the step has changed, the operands.
+        results: the bytes of each value that the step makes, by its number.
+        same: of results that are operands, which the step has changed, or other results, which those are.
     """
 
     launches: tuple[Launched, ...]
     made: tuple[int, ...]
-    results: Mapping[int, tuple[arrays.Maker, int]]
+    results: Mapping[int, int]
     same: Mapping[int, int]
 
 
@@ -137,21 +135,24 @@ def record(
         pure: whether all that a step on NumPy's arrays does is launches, besides views.
         exact: where the pointers of each launch lie, if that is known.
     """
+    results = list(dict.fromkeys(results))  # a group may write several parts of an array
     other = Other(run, tuple(operands), tuple(results))
     before = [values[number] for number in results]
     first = first_of(values)
     known = [_range(roots.of(one), values[one]) for one in (*operands, *results) if values[one] is not None]
     with recording(known, exact) as recorder, _watched(first, recorder):
-        run(values)
+        (run.watched if isinstance(run, Call) else run)(values)
         if not recorder.refused and not recorder.launches:
             return _view(other, recorder, values, roots) or other
         if not pure and not arrays.is_torch(first):
             recorder.refuse("what else is done to NumPy's arrays is not seen")
         if recorder.refused or any(values[number] is None for number in results):
             return other
-        given = {id(values[number]): number for number in operands}
         new = [number for number, old in zip(results, before, strict=True) if old is None]
-        same = {number: given[id(values[number])] for number in new if id(values[number]) in given}
+        given = {_lie(values[number]): number for number in reversed(new)}
+        given |= {id(values[number]): number for number in operands}
+        source = {number: given.get(id(values[number]), given[_lie(values[number])]) for number in new}
+        same = {number: of for number, of in source.items() if number != of}
         fresh = [number for number in new if number not in same]
         named = _named(fresh, recorder, values)
     if recorder.refused:
@@ -160,9 +161,9 @@ def record(
         Launched(one.plan, tuple((named.get(owner, owner), after) for owner, after in one.places), one.scalars)
         for one in recorder.launches
     )
-    makers = {number: _maker(first, values[number]) for number in fresh}
+    sizes = {number: arrays.nbytes(values[number], "a result") for number in fresh}
     made = [0 if Made(at) in named else size for at, size in enumerate(recorder.made)]
-    return Launches(renamed, tuple(made), makers, same)
+    return Launches(renamed, tuple(made), sizes, same)
 
 
 def _view(other: Other, recorder: Recorder, values: Values, roots: Roots) -> View | None:
@@ -179,6 +180,14 @@ def _view(other: Other, recorder: Recorder, values: Values, roots: Roots) -> Vie
     return View(other.results[0], other.operands[0], after - before, other.run)
 
 
+def _lie(array: Any) -> Any:
+    """Return what is the same for results that lie at the same place."""
+    view = arrays.view(array, "a result")
+    if not prod(view.shape):
+        return id(array)
+    return arrays.start(array, "a result"), view.shape, view.strides, view.dtype
+
+
 def _named(fresh: Sequence[int], recorder: Recorder, values: Values) -> dict[Any, int]:
     """Return which pieces of memory are results; all of each has to be one, in order."""
     named: dict[Any, int] = {}
@@ -187,26 +196,28 @@ def _named(fresh: Sequence[int], recorder: Recorder, values: Values) -> dict[Any
         if not prod(view.shape):
             continue
         owner, after = recorder.place_of(arrays.start(values[number], "a result"))
-        if after or not isinstance(owner, Made) or owner in named or not _lies(view):
+        is_whole = isinstance(owner, Made) and recorder.made[owner.number] == prod(view.shape) * view.dtype.bytes
+        if after or not is_whole or owner in named or not _lies(values[number], view):
             recorder.refuse("a result shares memory")
         named[owner] = number
     return named
 
 
-def _lies(view: ArrayView) -> bool:
+def _lies(array: Any, view: ArrayView) -> bool:
+    """Return whether an array is all of its memory, as a replay makes it: NumPy's are made in order only."""
+    if arrays.is_torch(array):
+        form = form_of(array)
+        return form is not None and form.is_dense
     whole = view.span() == (0, prod(view.shape) * view.dtype.bytes)
     return whole and list(view.strides) == sorted(view.strides, reverse=True)
-
-
-def _maker(like: Any, made: Any) -> tuple[arrays.Maker, int]:
-    view = arrays.view(made, "a result")
-    return arrays.quick_maker(like, view.shape, view.dtype), prod(view.shape) * view.dtype.bytes
 
 
 def _range(place: Place, array: Any) -> Range:
     view, start = arrays.view(array, "an operand"), arrays.start(array, "an operand")
     first, end = view.span()
-    return Range(place, start, start + first, start + max(end, 1))
+    bytes_ = view.dtype.bytes
+    axes = tuple((size, step * bytes_) for size, step in zip(view.shape, view.strides, strict=True) if size > 1)
+    return Range(place, start, start + first, start + max(end, 1), (*axes, (bytes_, 1)))
 
 
 @contextmanager

@@ -1,252 +1,444 @@
-"""Runs of a graph after its first: launches between other steps are started together, on one piece of memory.
+"""Runs of a graph after its first: one function, written for one kind of call, that does what is needed and no more.
 
-What no other step reads lies in that memory, whose parts are used again as soon as what they held is not needed any
-more.
+It makes arrays, starts launches together, and calls what else the graph calls with arguments that are there already. A
+tensor of PyTorch's is a place in memory here: another shape of it costs nothing until something asks for a tensor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any
 
-from tessera.data import dataclass
-from tessera.driver.launch import stream_source, table_of
-from tessera.graph.recorded import Item, Launches, Other, Roots, Run, Values, View, drop
+import numpy as np
+
+from tessera.driver.launch import stream_source
+from tessera.graph.edges import Number
+from tessera.graph.forms import Form, Part, creator, laid, typed, viewer
+from tessera.graph.pieces import Pieces, Recording, Together
+from tessera.graph.recorded import Launches, Other, View
+from tessera.graph.runs import Apply, Call, Direct, Run, Seen, leaves_of, lying
+from tessera.graph.source import Source
 from tessera.numerics.dtypes import u8
 from tessera.ops import arrays
-from tessera.runtime.device import Device
-from tessera.runtime.platforms import Again, Table
-from tessera.runtime.recording import Made, Place
+from tessera.runtime.readers import start_of_numpy
+from tessera.runtime.shortage import out_of_memory
 
-ALIGNED = 256
-"""Where parts of the memory start: at multiples of so many bytes."""
-MOST_HELD = 1 << 25
-"""Launches are not started together where arrays of more bytes could be freed between them."""
+LITTLE = 1 << 16
+"""Launches that share no more bytes than this share them with those after the next step, too."""
 
 
 class Replay:
     """The steps of a graph for one kind of call.
 
     Args:
-        items: the steps as they were recorded.
-        like: the graph's first argument, value 0, beside which arrays are made; every run keeps its own.
-        given: numbers of the arguments.
-        results: numbers of the results.
-        sizes: the bytes of each value that is an array.
+        recording: the graph's first run.
 
     Raises:
         NotDirect: the driver lacks a function.
     """
 
-    def __init__(
-        self, items: Sequence[Item], like: Any, given: Sequence[int], results: Sequence[int], sizes: Mapping[int, int]
-    ) -> None:
+    def __init__(self, recording: Recording) -> None:
         self.lock = Lock()
         """Held by a run: parameters are put where the last run's were."""
-        self._items = items
-        self._roots = Roots()
-        for item in items:
-            self._roots.add(item)
-        self._last = self._last_uses(results)
-        self._arrays = _arrays(items, given, results)
-        pieces = list(self._pieces(sizes))
-        self._arrays |= {number for piece in pieces for number in self._outliving(piece)}
-        device = arrays.view(like, "argument").device
-        self.steps = [step for piece in pieces for step in self._steps(piece, like, device)]
+        self.items = recording.items
+        writer = _TensorWriter(recording) if arrays.is_torch(recording.like) else _Writer(recording)
+        source = writer.written()
+        self.text = source.text
+        """What runs; for debuggers and tests."""
+        self.is_here = writer.is_here
+        """Says whether the calling thread may run it, None where any may."""
+        self._run, self._made = source.function("<replay>"), writer.made
 
-    def _last_uses(self, results: Sequence[int]) -> dict[int, int]:
-        """Return the last step that uses each value or its memory, of those that need not stay."""
-        last: dict[int, int] = {}
-        for at, item in enumerate(self._items):
-            for number in _uses(item):
-                last[number] = last[self._roots.of(number)[0]] = at
-        for number in (0, *results):
-            last.pop(number, None)
-            last.pop(self._roots.of(number)[0], None)
-        return last
+    def __call__(self, given: list[Any], starts: Sequence[int]) -> list[Any]:
+        """Run the steps.
 
-    def _pieces(self, sizes: Mapping[int, int]) -> Generator[range]:
-        """Cut the steps where one is no launch, and where much memory can be freed."""
-        freed = dict[int, int]()
-        for number, at in self._last.items():
-            if number in self._arrays and self._roots.is_root(number):
-                freed[at] = freed.get(at, 0) + sizes.get(number, 0)
-        first = held = 0
-        for at, item in enumerate(self._items):
-            if isinstance(item, Other):
-                yield range(first, at)
-                yield range(at, at + 1)
-                first, held = at + 1, 0
-            else:
-                held += freed.get(at, 0)
-                if held > MOST_HELD:
-                    yield range(first, at + 1)
-                    first, held = at + 1, 0
-        yield range(first, len(self._items))
+        Args:
+            given: arguments; the list is emptied.
+            starts: their addresses.
 
-    def _outliving(self, piece: range) -> Generator[int]:
-        """Return the values that launches of a piece make for another one."""
-        for item in self._items[piece.start : piece.stop]:
-            if isinstance(item, Launches):
-                yield from (number for number in item.results if self._last.get(number, piece.stop) >= piece.stop)
+        Returns:
+            The results.
 
-    def _steps(self, piece: range, like: Any, device: Device) -> Generator[Run]:
-        if not piece:
-            return
-        items = self._items[piece.start : piece.stop]
-        gone = [number for number, at in self._last.items() if at in piece and number in self._arrays]
-        launches = self._launches(piece)
-        if launches.again:
-            yield _Together(launches, table_of(launches.again, device), like, device)
-        yield from (item.run for item in items if isinstance(item, Other))
-        for item in items:
-            if isinstance(item, View) and item.number in self._arrays:
-                yield item.run
-            elif isinstance(item, Launches):
-                yield from (partial(_name, n, of) for n, of in item.same.items() if n in self._arrays)
-        if gone:
-            yield partial(drop, gone)
+        Raises:
+            ResourceError: `out-of-memory`.
+            TesseraError: as steps do.
+        """
+        try:
+            return self._run(given, starts)
+        except (MemoryError, RuntimeError) as error:
+            shape = self._wanted(error)
+            if shape is None:
+                raise
+            raise out_of_memory(shape) from error
 
-    def _launches(self, piece: range) -> _Piece:
-        sizes: dict[Any, int] = {}
-        lives: dict[Any, range] = {}
-        makers: dict[int, arrays.Maker] = {}
-        found: list[tuple[Any, list[Place], tuple[Any, ...]]] = []
-        for at in piece:
-            item = self._items[at]
-            if not isinstance(item, Launches):
-                continue
-            for number, (make, size) in item.results.items():
-                if number in self._arrays:
-                    makers[number] = make
+    def _wanted(self, error: Exception) -> tuple[int, ...] | None:
+        """Return the shape of the tensor that could not be made, None for another error: libraries say no more."""
+        trace = error.__traceback__ and error.__traceback__.tb_next
+        return None if trace is None else self._made.get(trace.tb_lineno)
+
+
+class _Writer:
+    """Writes a replay on NumPy's arrays, each of which has a name.
+
+    Args:
+        recording: the graph's first run.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording, self._pieces = recording, Pieces(recording)
+        self._source = Source("def replay(given, starts):")
+        self._forms = recording.forms
+        self._live: set[int] = set()
+        self.is_here: Callable[[], bool] | None = None
+        self.made: dict[int, tuple[int, ...]] = {}
+        """Shapes of tensors by the number of the line that makes them."""
+
+    def written(self) -> Source:
+        """Write all."""
+        pieces, items = self._pieces, self._recording.items
+        self._take()
+        found = [(piece, pieces.launches(piece)) for piece in pieces.pieces]
+        if any(together is not None for _, together in found):
+            like = self._recording.like
+            stream = stream_source([like], arrays.view(like, "argument").device)
+            self._add(f"stream = {self._name(stream, 'stream')}((v0,))")
+        little = [each.bytes_ for _, each in found if each is not None and 0 < each.bytes_ <= LITTLE]
+        if little:
+            self._memory("little", max(little))
+        for piece, together in found:
+            if together is not None:
+                self._together(together)
+            for item in items[piece.start : piece.stop]:
+                if isinstance(item, Other):
+                    self._other(item)
                 else:
-                    sizes[number], lives[number] = size, range(at, self._last[number] + 1)
-            for number, size in enumerate(item.made):
-                sizes[at, number], lives[at, number] = size, range(at, at + 1)
-            for one in item.launches:
-                places = [self._place(at, place) for place in one.places]
-                found.append((one.plan, places, one.scalars))
-        starts, whole = packed(sizes, lives)
-        numbers = dict[Any, int]()
-        again: list[Again] = []
-        for plan, places, scalars in found:
-            sources = [
-                (_MEMORY, starts[owner] + after)
-                if owner in starts
-                else (_NOTHING if owner is None else numbers.setdefault(owner, _FIRST + len(numbers)), after)
-                for owner, after in places
+                    self._named(item)
+            self._drop(pieces.gone(piece))
+        self._give()
+        return self._source
+
+    def _add(self, line: str) -> None:
+        self._source.add(line)
+
+    def _name(self, value: Any, stem: str) -> str:
+        return self._source.name(value, stem)
+
+    def _take(self) -> None:
+        """Write how arguments come."""
+        given = self._recording.given
+        self._add(f"{', '.join(f'v{number}' for number in given)}, = given")
+        self._add("given.clear()")
+        self._live |= {*given}
+
+    def _together(self, together: Together) -> None:
+        """Write launches."""
+        for number in together.made:
+            self._make(number)
+        memory = "little" if together.bytes_ <= LITTLE else "memory"
+        if together.bytes_ > LITTLE:
+            self._memory(memory, together.bytes_)
+        start = self._start(memory) if together.bytes_ else "0"
+        addresses = ["0", start, *map(self._address, together.numbers)]
+        self._add(f"{self._name(together.table.run, 'launch')}(({', '.join(addresses)}), stream)")
+        if together.bytes_ > LITTLE:
+            self._add("del memory")
+
+    def _make(self, number: int) -> None:
+        """Write how an array is made that launches write."""
+        form = self._forms[number]
+        self._new(f"v{number}", form.shape, form.dtype)
+        self._live.add(number)
+
+    def _new(self, name: str, shape: tuple[int, ...], dtype: Any) -> None:
+        self._add(f"{name} = {self._name(np.empty, 'new')}({shape}, {self._name(dtype, 'dtype')})")
+        self.made[self._source.line] = shape
+
+    def _memory(self, name: str, count: int) -> None:
+        """Write how memory is made that launches share."""
+        self._new(name, (count,), u8.numpy())
+
+    def _start(self, name: str) -> str:
+        """Return the text of an array's address."""
+        return f"{self._name(start_of_numpy, 'start')}({name})"
+
+    def _address(self, number: int) -> str:
+        """Return the text of the address of a value that has memory of its own."""
+        return f"starts[{number}]" if number < len(self._recording.given) else self._start(f"v{number}")
+
+    def _named(self, item: Launches | View) -> None:
+        """Write what gives a value a name that lies in another one."""
+        if isinstance(item, View):
+            if item.number in self._pieces.arrays:
+                self._plain(item.run, [item.of], [item.number])
+            return
+        for number, of in item.same.items():
+            if number in self._pieces.arrays:
+                self._add(f"v{number} = v{of}")
+                self._live.add(number)
+
+    def _other(self, item: Other) -> None:
+        """Write a step that is no launch."""
+        self._plain(item.run, item.operands, item.results)
+
+    def _plain(self, run: Run, operands: Sequence[int], goals: Sequence[int]) -> None:
+        """Write a call of a step's function, or of the step."""
+        if isinstance(run, Apply):
+            given = ", ".join(map(self._tensor, run.operands))
+            self._add(f"v{run.goal} = {self._name(run.function, 'f')}({given})")
+        elif isinstance(run, Call):
+            given = ", ".join(map(self._tensor, run.operands))
+            self._add(f"{_names(goals)}{self._name(run.function, 'f')}({given})")
+        else:
+            numbers = sorted({0, *operands, *(self._live & {*goals})})
+            call = _through(run, self._recording.count, numbers, goals)
+            self._add(f"{_names(goals)}{self._name(call, 'f')}({', '.join(map(self._tensor, numbers))})")
+        self._live |= {*goals}
+        for at, number in enumerate(goals):
+            if isinstance(run, Call) and run.lies[at]:
+                self._add(f"v{number} = {self._name(lying, 'lying')}(v{number})")
+            self._lies(number)
+
+    def _lies(self, number: int) -> None:
+        """Write what is to be done to a result so that it lies as it did."""
+
+    def _tensor(self, number: int) -> str:
+        """Return the name of a value."""
+        return f"v{number}"
+
+    def _drop(self, numbers: Sequence[int]) -> None:
+        """Write that nothing needs values any more."""
+        gone = [number for number in numbers if number in self._live]
+        self._live -= {*gone}
+        if gone:
+            self._add(f"del {', '.join(f'v{number}' for number in gone)}")
+
+    def _give(self) -> None:
+        """Write how results are given."""
+        assert self._recording.edges is None, "NumPy's arrays are taken and given as they are"
+        self._add(f"return [{', '.join(f'v{number}' for number in self._recording.results)}]")
+
+
+class _TensorWriter(_Writer):
+    """Writes a replay on PyTorch's tensors.
+
+    Args:
+        recording: the graph's first run.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        super().__init__(recording)
+        self._base: dict[int, tuple[str, Form]] = {}
+        """For a value with memory of its own the name of a tensor that starts there, and how that lies."""
+        self._views: dict[int, dict[Part, str]] = {}
+        """Names of other tensors in that memory."""
+        self._at: dict[int, str] = {}
+        """Texts of addresses that are known."""
+        self._raw: dict[int, str] = {}
+        """Names of arguments as they came, by number."""
+        self._count = 0
+        create, self.is_here = creator(recording.like.device)
+        self._create = self._name(create, "new")
+        self._wishes: dict[int, Form] = {}
+        for number, part in self._asked():
+            root, after = self._pieces.roots.of(number)
+            form, own = part.form, self._forms[root]
+            if not after + part.after and form.is_dense and (form.count, form.dtype) == (own.count, own.dtype):
+                self._wishes.setdefault(root, part.form)
+
+    def _asked(self) -> list[tuple[int, Part]]:
+        """Return how results are given, and how calls take operands."""
+        recording = self._recording
+        found: list[tuple[int, Part]] = []
+        for number, part in zip(self._given_numbers(), recording.wanted, strict=True):
+            found += [] if part is None else [(number, part)]
+        for item in recording.items:
+            if isinstance(item, Other) and isinstance(item.run, Call) and item.run.seen is not None:
+                call, function = item.run, item.run.function
+                assert isinstance(function, Direct), "only such functions are watched"
+                for (at, _), part in zip(function.slots, item.run.seen.given, strict=True):
+                    found += [] if part is None else [(call.operands[at], part)]
+        return found
+
+    def _given_numbers(self) -> list[int]:
+        """Return the values that are results, in order."""
+        recording = self._recording
+        if recording.edges is None:
+            return list(recording.results)
+        return [recording.results[one.number] for one in recording.edges.gives if not isinstance(one, Number)]
+
+    def _take(self) -> None:
+        super()._take()
+        recording = self._recording
+        edges = recording.edges
+        takes = [None] * len(recording.given) if edges is None else edges.takes
+        targets: set[int] = set() if edges is None else {at for together in edges.written for at, _ in together}
+        for number, form, ready in zip(recording.given, recording.taken, takes, strict=True):
+            name = self._raw[number] = f"v{number}"
+            if form is None:
+                held = f"t{number}" if number in targets else name
+                self._add(f"{held} = {self._name(ready, 'ready')}({name})")
+                self._base[number] = held, self._forms[number]
+            else:
+                self._base[number], self._at[number] = (name, form), f"starts[{number}]"
+
+    def _make(self, number: int) -> None:
+        form = self._wishes.get(number, self._forms[number])
+        self._new_tensor(f"v{number}", form)
+        self._base[number] = f"v{number}", form
+        self._live.add(number)
+
+    def _new_tensor(self, name: str, form: Form) -> None:
+        dtype = self._name(form.dtype, "dtype")
+        self._add(f"{name} = {self._create}({form.shape}, {form.strides}, {dtype})")
+        self.made[self._source.line] = form.shape
+
+    def _memory(self, name: str, count: int) -> None:
+        self._new_tensor(name, Form((count,), (1,), arrays.torch_dtypes()["u8"]))
+
+    def _start(self, name: str) -> str:
+        return f"{name}.data_ptr()"
+
+    def _address(self, number: int) -> str:
+        return self._at.get(number) or self._start(self._base[number][0])
+
+    def _named(self, item: Launches | View) -> None:
+        """Write nothing: where a value lies is known, and a tensor is made when one is asked for."""
+
+    def _tensor(self, number: int) -> str:
+        root, after = self._pieces.roots.of(number)
+        return self._view(root, Part(after, self._forms[number]))
+
+    def _view(self, root: int, part: Part) -> str:
+        """Return the name of a part of a value's memory."""
+        name, form = self._base[root]
+        if not part.after and part.form == form:
+            return name
+        known = self._views.setdefault(root, {})
+        found = known.get(part)
+        if found is None:
+            found = known[part] = f"w{self._count}"
+            self._count += 1
+            self._add(f"{found} = {self._viewed(root, part)}")
+        return found
+
+    def _viewed(self, root: int, part: Part) -> str:
+        """Return the text of a new tensor in a value's memory."""
+        name, own = self._base[root]
+        form, after = part.form, part.after
+        if form.dtype is not own.dtype:
+            dtype = self._name(form.dtype, "dtype")
+            return f"{self._name(typed, 'typed')}({name}, {form.shape}, {form.strides}, {after}, {dtype})"
+        return f"{self._name(viewer(), 'view')}({name}, {form.shape}, {form.strides}, {after // form.dtype.itemsize})"
+
+    def _other(self, item: Other) -> None:
+        run = item.run
+        if isinstance(run, Call) and isinstance(run.function, Direct) and run.seen is not None:
+            self._direct(run, run.function, run.seen)
+        else:
+            self._plain(run, item.operands, item.results)
+
+    def _direct(self, call: Call, function: Direct, seen: Seen) -> None:
+        """Write a call of what a function calls, with its arguments."""
+        given: list[str] = []
+        for (at, ready), part in zip(function.slots, seen.given, strict=True):
+            number = call.operands[at]
+            if part is None:
+                given.append(f"{self._name(ready, 'ready')}({self._tensor(number)})")
+            else:
+                root, after = self._pieces.roots.of(number)
+                given.append(self._view(root, Part(after + part.after, part.form)))
+        texts = [self._source.constant(one, given) for one in function.args]
+        texts += [f"{name}={self._source.constant(one, given)}" for name, one in function.kwargs.items()]
+        text = f"{self._name(function.target, 'op')}({', '.join(texts)})"
+        if seen.outline is None:
+            self._add(f"{_names(call.goals)}{self._name(leaves_of, 'leaves')}({text})")
+        elif not seen.outline:
+            self._add(f"v{call.goals[0]} = {text}")
+        else:
+            goals = iter(call.goals)
+            self._add(f"{', '.join(f'v{next(goals)}' if one else '_' for one in seen.outline)}, = {text}")
+        for number, hold, form, in_order in zip(call.goals, function.holds, seen.kept, call.lies, strict=True):
+            if form is None:
+                held = f"{self._name(hold, 'hold')}(v{number})"
+                self._add(f"v{number} = {held}" + ".contiguous()" * in_order)
+            self._lies(number, form)
+        self._live |= {*call.goals}
+
+    def _lies(self, number: int, form: Form | None = None) -> None:
+        form = form or self._forms[number]
+        name = f"v{number}"
+        if form.count and form.shape:
+            self._add(
+                f"if {name}.stride() != {form.strides}: {name} = {self._name(laid, 'laid')}({name}, {form.strides})"
+            )
+        self._base[number] = name, form
+
+    def _drop(self, numbers: Sequence[int]) -> None:
+        gone: list[str] = []
+        for number in numbers:
+            if number in self._base:
+                gone += {self._base.pop(number)[0], *self._views.pop(number, {}).values()}
+                raw = self._raw.pop(number, None)
+                gone += [raw] if raw is not None and raw not in gone else []
+        self._live -= {*numbers}
+        if gone:
+            self._add(f"del {', '.join(sorted(gone))}")
+
+    def _give(self) -> None:
+        recording, edges = self._recording, self._recording.edges
+        wanted = iter(zip(self._given_numbers(), recording.wanted, strict=True))
+        returned: dict[Any, Any] = {}
+        if edges is None:
+            texts = [self._result(number, part, None, returned) for number, part in wanted]
+        else:
+            self._write_back()
+            texts = [
+                self._source.constant(one.value(recording.sizes))
+                if isinstance(one, Number)
+                else self._result(*next(wanted), one.ready, returned)
+                for one in edges.gives
             ]
-            again.append(Again(plan, tuple(sources), scalars))
-        return _Piece(again, tuple(makers.items()), tuple(numbers), whole)
+        self._add(f"return [{', '.join(texts)}]")
 
-    def _place(self, at: int, place: Place) -> Place:
-        """Return where an address of a step lies: in a value or in memory of its own."""
-        owner, after = place
-        if isinstance(owner, int):
-            root, before = self._roots.of(owner)
-            return root, before + after
-        return ((at, owner.number) if isinstance(owner, Made) else owner), after
+    def _write_back(self) -> None:
+        """Write copies to arguments that are changed."""
+        recording, edges = self._recording, self._recording.edges
+        assert edges is not None, "only what has edges has such arguments"
+        for together in edges.written:
+            goals = ", ".join(self._raw[recording.given[at]] for at, _ in together)
+            found = ", ".join(self._tensor(recording.results[number]) for _, number in together)
+            self._add(f"{self._name(edges.write, 'write')}([{goals}], [{found}])")
 
-
-_NOTHING, _MEMORY, _FIRST = 0, 1, 2
-"""Places among a run's addresses: of arrays without memory, of the memory that launches share, of the first array."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Piece:
-    """Launches that are started together.
-
-    Args:
-        again: the launches.
-        makers: what makes each array that they give to other steps, with its number.
-        numbers: the values whose addresses they take.
-        bytes_: the size of the memory that they share.
-    """
-
-    again: list[Again]
-    makers: tuple[tuple[int, arrays.Maker], ...]
-    numbers: tuple[int, ...]
-    bytes_: int
+    def _result(self, number: int, part: Part | None, ready: Any, returned: dict[Any, Any]) -> str:
+        """Return the text of a result; results that are not the same value are not the same tensor."""
+        if part is None:
+            return self._tensor(number) if ready is None else f"{self._name(ready, 'ready')}({self._tensor(number)})"
+        root, before = self._pieces.roots.of(number)
+        part = Part(before + part.after, part.form)
+        name, form = self._base[root]
+        is_free = root == number or root not in self._raw
+        if is_free and not part.after and part.form == form and returned.setdefault(name, number) == number:
+            return name
+        if (number, part) not in returned:
+            returned[number, part] = f"r{len(returned)}"
+            self._add(f"{returned[number, part]} = {self._viewed(root, part)}")
+        return returned[number, part]
 
 
-class _Together:
-    """Starts the launches of a piece.
-
-    Args:
-        piece: the launches.
-        table: the same as a table.
-        like: an array such as all are.
-        device: where they run.
-    """
-
-    __slots__ = ("_makers", "_memory", "_numbers", "_start", "_stream", "_table")
-
-    def __init__(self, piece: _Piece, table: Table, like: Any, device: Device) -> None:
-        self._makers, self._numbers, self._table = piece.makers, piece.numbers, table
-        self._memory = arrays.quick_maker(like, (piece.bytes_,), u8) if piece.bytes_ else None
-        self._start = arrays.starter(like)
-        self._stream = stream_source([like], device)
-
-    def __call__(self, values: Values) -> None:
-        """Run the launches."""
-        like, start = values[0], self._start
-        for number, make in self._makers:
-            values[number] = make(like)
-        memory = None if self._memory is None else self._memory(like)
-        addresses = [0, 0 if memory is None else start(memory)]
-        addresses += [start(values[number]) for number in self._numbers]
-        self._table.run(addresses, self._stream((like,)))
+def _names(goals: Sequence[int]) -> str:
+    """Return the text of an assignment to several values."""
+    return "".join(f"v{number}, " for number in goals) + "= " if goals else ""
 
 
-def _name(number: int, of: int, values: Values) -> None:
-    values[number] = values[of]
+def _through(run: Run, count: int, numbers: Sequence[int], goals: Sequence[int]) -> Callable[..., list[Any]]:
+    """Return a step as a function of some values, which gives others."""
 
+    def call(*given: Any) -> list[Any]:
+        values: list[Any] = [None] * count
+        for number, array in zip(numbers, given, strict=True):
+            values[number] = array
+        run(values)
+        return [values[number] for number in goals]
 
-def _uses(item: Item) -> set[int]:
-    """Return the numbers of the values that a step reads or makes."""
-    if isinstance(item, View):
-        return {item.number, item.of}
-    if isinstance(item, Other):
-        return {*item.operands, *item.results}
-    named = {*item.results, *item.same, *item.same.values()}
-    return named | {owner for one in item.launches for owner, _ in one.places if isinstance(owner, int)}
-
-
-def _arrays(items: Sequence[Item], given: Sequence[int], results: Sequence[int]) -> set[int]:
-    """Return the values that have to be arrays: other steps take or make them, or they come or go."""
-    found = {*given, *results}
-    for item in reversed(items):
-        if isinstance(item, Other):
-            found |= {*item.operands, *item.results}
-        elif isinstance(item, Launches):
-            found |= {of for number, of in item.same.items() if number in found}
-        elif item.number in found:
-            found.add(item.of)
-    return found
-
-
-def packed(sizes: Mapping[Any, int], lives: Mapping[Any, range]) -> tuple[dict[Any, int], int]:
-    """Place pieces of memory in one, the largest first; those that live at once lie apart.
-
-    Args:
-        sizes: their bytes.
-        lives: when each is needed.
-
-    Returns:
-        Where each starts, and the bytes of all.
-    """
-    starts: dict[Any, int] = {}
-    whole = 0
-    for key in sorted(sizes, key=lambda one: -sizes[one]):
-        size, life = -(-sizes[key] // ALIGNED) * ALIGNED, lives[key]
-        beside = [one for one in starts if lives[one].start < life.stop and life.start < lives[one].stop]
-        at = 0
-        for one in sorted(beside, key=starts.__getitem__):
-            if at + size <= starts[one]:
-                break
-            at = max(at, starts[one] + -(-sizes[one] // ALIGNED) * ALIGNED)
-        starts[key] = at
-        whole = max(whole, at + size)
-    return starts, whole
+    return call

@@ -18,7 +18,7 @@ from tessera.runtime import empty, recording, to_numpy
 from tessera.runtime.platforms import StreamMemory
 from tessera.runtime.readers import READERS, array_help, reader_of, view_of
 from tessera.runtime.shortage import out_of_memory
-from tessera.runtime.views import ArrayView, Reader, row_major
+from tessera.runtime.views import ArrayView, Reader
 
 _TORCH_NAMES = {
     "f64": "float64",
@@ -149,35 +149,6 @@ def maker(like: Any, shape: tuple[int, ...], dtype: DType) -> Maker:
         return _torch_maker(shape, torch_dtypes()[dtype.name])
     device = view_of(like)[1].device
     return lambda _like: empty(shape, dtype, device)
-
-
-def quick_maker(like: Any, shape: tuple[int, ...], dtype: DType) -> Maker:
-    """Return what makes an array as `maker` does, in less time and unseen: where nothing records or traces.
-
-    It is what PyTorch's own compiled graphs call: a third of `new_empty`'s time.
-    """
-    quick = _quickest(like.device) if is_torch(like) else None
-    if quick is None:
-        return maker(like, shape, dtype)
-    steps, kind, careful = row_major(shape), torch_dtypes()[dtype.name], maker(like, shape, dtype)
-
-    def make(tensor: Any) -> Any:
-        try:
-            return quick(shape, steps, kind)
-        except RuntimeError:  # it says no more than that, and a GPU has errors of kernels before
-            return careful(tensor)
-
-    return make
-
-
-@cache
-def _quickest(device: Any) -> Any:
-    """Return PyTorch's function that makes tensors on a device, None where it has none for just this one."""
-    torch: Any = sys.modules["torch"]
-    module = getattr(torch, device.type, None)
-    if module is None or module.device_count() > 1:  # it takes the current one
-        return None
-    return getattr(getattr(torch._C._dynamo, "guards", None), f"_empty_strided_{device.type}", None)
 
 
 def _numpy_maker(shape: tuple[int, ...], kind: Any) -> Maker:

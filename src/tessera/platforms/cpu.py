@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from platform import machine
 from types import MappingProxyType
@@ -223,11 +223,11 @@ class CpuPlatform(Platform):
             )
         return CpuLauncher(artifact, self.load)
 
-    def table(self, launches: Sequence[Again], walk: int) -> CpuTable:
+    def table(self, launches: Sequence[Again], walk: Callable[[], int]) -> CpuTable:
         """Return launches as a table."""
         from tessera.runtime.cpu_table import CpuTable
 
-        return CpuTable(launches)
+        return CpuTable(launches, walk)
 
     def runs_here(self, artifact: Artifact) -> bool:
         """Return whether this process has all features: another one may use more of the CPU, such as AMX."""
@@ -243,13 +243,15 @@ class CpuPlatform(Platform):
         return missing_features(artifact.requires)
 
     def native_code(self, name: str) -> bytes:
-        """Compile a part of the runtime: `entry`, `pool`, or what starts launches on the platform of this name."""
+        """Compile a part of the runtime: `entry`, `pool`, `walk`, or what starts launches on a platform, by name."""
         from tessera.entry import code  # with llvmlite
         from tessera.runtime.platforms import platforms
 
         starts = {one.name: one.start_ir for one in platforms() if one.has_streams}
         if name in starts:
             return bytes(code.compile_ir(starts[name]()))
+        if name == "walk":
+            return bytes(code.compile_ir(code.walk_ir()))
         return bytes({"entry": code.compile_entry, "pool": code.compile_pool}[name]())
 
     def load(self, code: bytes) -> LoadedCode:

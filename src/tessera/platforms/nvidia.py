@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -360,7 +360,7 @@ class NvidiaPlatform(Platform):
 
         return CudaLauncher(artifact, device.index)
 
-    def table(self, launches: Sequence[Again], walk: int) -> CudaTable:
+    def table(self, launches: Sequence[Again], walk: Callable[[], int]) -> CudaTable:
         """Return launches as a table, which machine code walks."""
         from tessera.runtime.cuda_table import CudaTable
 

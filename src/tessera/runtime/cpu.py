@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from tessera.entry.layout import INLINE_NS, POOL_PIECE_NS, SCRATCH
+from tessera.entry.layout import INLINE_NS, POOL_PIECE_NS, SCRATCH, WORD
 from tessera.errors import DeviceError
 from tessera.runtime import recording
 from tessera.runtime.packing import Block, Packing, Shapes
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _PROBES = 3
 """Launches whose beginning is timed: the first ones also pay page faults and cold caches."""
+
+_SHORT_NS = 4 * INLINE_NS
+"""A launch that takes less than this by its first programs is timed whole: calling one may cost more than it does."""
 
 _WORTH_SHARING_NS = 1e9
 """What a launch is taken to cost that is to be shared out."""
@@ -64,6 +67,16 @@ def fill_scratch(byte: int | None) -> None:
     """
     _scratch.fill = byte
     shared_pool().fill_scratch(byte)
+
+
+def scratch_address(size: int) -> int:
+    """Return the address of scratch memory of this thread, for its launches one after the other."""
+    return _scratch.address(size)
+
+
+def scratch_is_filled() -> bool:
+    """Return whether launches of this thread find a byte in scratch memory; see `fill_scratch`."""
+    return _scratch.fill is not None
 
 
 class CpuLauncher:
@@ -185,8 +198,34 @@ class CpuPlan:
             elif programs:
                 self._run(number, entry, scratch_bytes, block, programs)
             if block.slots[-1]:
-                failed, block.slots[-1] = block.slots[-1], 0
-                raise assertion_error(self._launcher.artifact, failed)
+                self.check(block)
+
+    def check(self, block: Block) -> None:
+        """Raise an error where a launch has set the error word.
+
+        Raises:
+            DeviceError: `device-assert`.
+        """
+        if block.slots[-1]:
+            failed, block.slots[-1] = block.slots[-1], 0
+            raise assertion_error(self._launcher.artifact, failed)
+
+    def runs_inline(self, counts: Sequence[int]) -> bool:
+        """Return whether no launch of so many programs is worth sharing out, by what launches have cost so far."""
+        return all(
+            programs <= 1 or (self._probes[number] >= _PROBES and self._cost_ns[number] < INLINE_NS)
+            for number, programs in enumerate(counts)
+        )
+
+    def grids(self, block: Block, counts: Sequence[int]) -> list[tuple[int, int, int]]:
+        """Return the entry point, the address of the parameters and the programs of each launch."""
+        places = zip(self._launcher.addresses, block.addresses, counts, strict=True)
+        return [place for place in places if place[2]]
+
+    def scratches(self, block: Block) -> list[tuple[int, int]]:
+        """Return for each launch with scratch memory where a block names it, and how many bytes it wants."""
+        launches = zip(block.params, block.addresses, self._launches, strict=True)
+        return [(start + WORD * (len(params) - 2), wanted) for params, start, (_, wanted) in launches if wanted]
 
     def _forget_costs(self, integers: tuple[int, ...]) -> None:
         """Forget how long launches took: integers may say how much programs do."""
@@ -202,8 +241,12 @@ class CpuPlan:
             start = perf_counter_ns()
             entry(address, 0, 1)
             spent, first = perf_counter_ns() - start, 1
-            if part > 1 and spent * part < POOL_PIECE_NS:  # no signal is handled meanwhile
-                entry(address, 1, part)
+            while first < programs and spent * programs < _SHORT_NS * first:
+                last = min(8 * first, programs)
+                entry(address, first, last)
+                spent, first = perf_counter_ns() - start, last
+            if part > first and spent * part < POOL_PIECE_NS * first:  # no signal is handled meanwhile
+                entry(address, first, part)
                 spent, first = perf_counter_ns() - start, part
             cost = spent / first * programs
             self._cost_ns[number] = min(self._cost_ns[number], cost)

@@ -55,10 +55,6 @@ WALK: Final = words(
     "starts",
 )
 """A table of launches: addresses are put where patches say, then all starts are made."""
-PATCH: Final = words("goal", "number", "after")
-"""The address of a parameter, the byte offset of an address among a run's, and how many bytes after it the parameter
-points."""
-PATCH_BYTES: Final = WORD * len(PATCH)
 START: Final = words("function", "grid", "threads", "shared", "params", "config")
 """One start; `config` is the address of its `CUlaunchConfig` where it may begin before the one before has ended."""
 START_BYTES: Final = WORD * len(START)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from tessera.entry.layout import PATCH
 from tessera.runtime import cuda, workspaces
 from tessera.runtime.cuda_entry import (
     ATTRIBUTE,
@@ -14,7 +15,6 @@ from tessera.runtime.cuda_entry import (
     CONFIG,
     CONFIG_WORDS,
     OTHER_CONTEXT,
-    PATCH,
     PROGRAMMATIC_SERIALIZATION,
     START,
     WALK,
@@ -32,11 +32,11 @@ class CudaTable:
 
     Args:
         launches: the launches, in order.
-        walk: the address of `layout.WALKER`.
+        walk: gives the address of `layout.WALKER`.
     """
 
-    def __init__(self, launches: Sequence[Again], walk: int) -> None:
-        self._walk = _Walk(walk)
+    def __init__(self, launches: Sequence[Again], walk: Callable[[], int]) -> None:
+        self._walk = _Walk(walk())
         self._blocks: list[Block] = []
         self._workspaces: list[Block] = []
         self._maps: list[tuple[Packing, MapSlot, int, int]] = []
@@ -65,8 +65,10 @@ class CudaTable:
             starts=ctypes.addressof(self._starts_table),
         )
         self._words = (ctypes.c_int64 * len(words))(*words)
+        self._words_address = ctypes.addressof(self._words)
         count = 1 + max((number for one in launches for number, _ in one.sources), default=0)
         self._given = (ctypes.c_int64 * count)()
+        self._given_address = ctypes.addressof(self._given)
         self._pack = struct.Struct(f"={count}Q").pack_into
         self._count = count
 
@@ -130,11 +132,10 @@ class CudaTable:
         if self._maps or self._workspaces:
             self._prepare(addresses, stream)
         self._pack(self._given, 0, *addresses[: self._count])
-        words = ctypes.addressof(self._words), ctypes.addressof(self._given), stream
-        status = self._walk(*words)
+        status = self._walk(self._words_address, self._given_address, stream)
         if status == OTHER_CONTEXT:
             with cuda.active(self._device):
-                status = self._walk(*words)
+                status = self._walk(self._words_address, self._given_address, stream)
         if status:
             cuda.check((cuda.driver().CUresult(status),))
 

@@ -232,12 +232,12 @@ class DevicePlatform(Family, Protocol):
         """
         ...
 
-    def table(self, launches: Sequence[Again], walk: int) -> Table:
+    def table(self, launches: Sequence[Again], walk: Callable[[], int]) -> Table:
         """Return launches of plans of this platform's as a table.
 
         Args:
             launches: the launches, in order.
-            walk: the address of `layout.WALKER` where the platform has streams.
+            walk: gives the address of `layout.WALKER`.
         """
         ...
 
@@ -250,7 +250,7 @@ class HostPlatform(DevicePlatform, Protocol):
     """The platform of the CPU that Python runs on: the runtime's own machine code is for it."""
 
     def native_code(self, name: str) -> bytes:
-        """Compile a part of the runtime: `entry`, `pool`, or what starts launches on the platform of this name."""
+        """Compile a part of the runtime: `entry`, `pool`, `walk`, or what starts launches on a platform, by name."""
         ...
 
     def load(self, code: bytes) -> LoadedCode:

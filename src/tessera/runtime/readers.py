@@ -74,6 +74,18 @@ def _field_is_there() -> bool:
     return _address(id(probe) + _DATA_OFFSET).value == probe.ctypes.data
 
 
+def _start_of_numpy(array: Any) -> int:
+    """Return the address of a NumPy array's first element."""
+    return _address(id(array) + _DATA_OFFSET).value or 0
+
+
+def _start_of_numpy_slowly(array: Any) -> int:
+    return array.ctypes.data
+
+
+start_of_numpy = _start_of_numpy if _field_is_there() else _start_of_numpy_slowly
+
+
 def _read_numpy(array: Any) -> tuple[int, Traits, object]:
     pointer = _address(id(array) + _DATA_OFFSET).value or 0
     return pointer, (array.dtype, array.shape, array.strides, array.flags.writeable), None

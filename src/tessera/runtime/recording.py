@@ -42,12 +42,29 @@ class Range:
         start: address of its first byte.
         first: address of the first byte that belongs to it.
         end: address after the last one.
+        axes: sizes and strides in bytes, None where all bytes between belong to it.
     """
 
     place: Place
     start: int
     first: int
     end: int
+    axes: tuple[tuple[int, int], ...] | None = None
+
+    def may_hold(self, pointer: int) -> bool:
+        """Return whether an element may start at an address, or an address may be inside of one."""
+        if not self.first <= pointer < self.end:
+            return False
+        if self.axes is None:
+            return True
+        after, below = pointer - self.start, 0
+        for size, stride in sorted(self.axes, key=lambda axis: axis[1]):
+            if stride <= below:
+                return True  # elements of the other axes lie between: any address may be one
+            below += (size - 1) * stride
+        for size, stride in sorted(self.axes, key=lambda axis: -axis[1]):
+            after -= min(after // stride, size - 1) * stride
+        return not after
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +118,7 @@ class Recorder:
         """Return where an address lies; memory that was taken last comes first, as an address may be taken twice."""
         if not pointer:
             return NOWHERE
-        found = [one for one in reversed(self._known) if one.first <= pointer < one.end]
+        found = [one for one in reversed(self._known) if one.may_hold(pointer)]
         made = [one for one in found if isinstance(one.place[0], Made)]
         places = {(one.place[0], one.place[1] + pointer - one.start) for one in made[:1] or found}
         if len(places) == 1:

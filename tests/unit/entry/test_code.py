@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tessera.entry import layout
-from tessera.entry.code import compile_entry, compile_ir, compile_pool, entry_ir, pool_ir
+from tessera.entry.code import compile_entry, compile_ir, compile_pool, entry_ir, pool_ir, walk_ir
 from tessera.entry.code.writer import Function
 from tessera.runtime.platforms import platforms
 
@@ -31,11 +31,14 @@ def symbols(code: bytes) -> dict[str, bool]:
 
 STARTS = {one.name: one.start_ir for one in platforms() if one.has_streams}
 STARTED = {layout.STARTER: True, layout.WALKER: True}
-PARTS = {"entry": (entry_ir, {layout.ENTRY: True}), **{name: (ir, STARTED) for name, ir in STARTS.items()}}
+WALKED = {layout.WALKER: True}
+OWN_PARTS = {"entry": (entry_ir, {layout.ENTRY: True}), "walk": (walk_ir, WALKED)}
+PARTS = {**OWN_PARTS, **{name: (ir, STARTED) for name, ir in STARTS.items()}}
 
 
 def test_the_objects_need_no_other():
     assert symbols(compile_entry()) == {layout.ENTRY: True}
+    assert symbols(compile_ir(walk_ir())) == WALKED
     assert STARTS
     for ir in STARTS.values():
         assert symbols(compile_ir(ir())) == STARTED

@@ -10,10 +10,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tessera.entry import layout
+from tessera.entry.code import compile_ir, walk_ir
 from tessera.errors import CallError, DeviceError
 from tessera.runtime import cpu
 from tessera.runtime.cpu import CpuLauncher
+from tessera.runtime.cpu_table import CpuTable
 from tessera.runtime.packing import Packing
+from tessera.runtime.platforms import Again, host_platform
 from tessera.target.artifact import ArgSpec, Artifact, Launch, Parameter
 
 ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -190,3 +194,60 @@ def test_cheap_launches_stay_on_the_calling_thread(monkeypatch):
     for _ in range(5):
         plan.launch([0], [])
     assert sum(counted) == 2500
+
+
+@pytest.fixture(scope="module")
+def walker():
+    code = host_platform().load(compile_ir(walk_ir()))
+    return lambda: code.address(layout.WALKER)
+
+
+def table_of(seen, walker, state):
+    """Return a table: two launches with scratch memory and a number, between them one that may fail."""
+
+    def first(params, first, last):
+        ctypes.memset((ctypes.c_void_p * 4).from_address(params)[2], 1, 100)
+        seen.append(("first", read(params, "qq")[0], read(params, "qq")[1], first, last))
+
+    def second(params, first, last):
+        seen.append(("second", *read(params, "qq"), first, last))
+        if state["fails"]:
+            ctypes.c_int64.from_address((ctypes.c_void_p * 4).from_address(params)[3]).value = 1
+
+    scalar, one = ArgSpec("n", "scalar", "i64"), ((["const", 1], 1),)
+    with_number = plan_of(first, (POINTER, Parameter("scalar", 1)), one, [tensor("x"), scalar], scratch=100)
+    launches = [Launch("k", (POINTER, SIZE), grid) for grid in (one, ((["const", 0], 1),), ((["size", 0, 0], 4),))]
+    spec = artifact(launches, [tensor("x")], asserts=[{"message": "n is odd"}])
+    asserting = CpuLauncher(spec, lambda _code: Code({"k": second})).prepare([((10,), (1,))])
+    again = [Again(with_number, ((2, 8),), (7,)), Again(asserting, ((1, 0),), ()), Again(with_number, ((2, 16),), (9,))]
+    return CpuTable(again, walker)
+
+
+def test_a_table_runs_its_launches_in_order_with_the_addresses_of_each_run(walker):
+    seen, state = [], {"fails": False}
+    table = table_of(seen, walker, state)
+    for number in range(8):
+        seen.clear()
+        table.run((0, 100 * number, 1000 * number), 0)
+        second = [one[1:] for one in seen if one[0] == "second"]
+        assert [one for one in seen if one[0] == "first"] == [
+            ("first", 1000 * number + 8, 7, 0, 1),
+            ("first", 1000 * number + 16, 9, 0, 1),
+        ]
+        assert seen[0][0] == seen[-1][0] == "first"
+        assert all(one[:2] == (100 * number, 10) for one in second)
+        assert sorted(at for one in second for at in range(*one[2:])) == [0, 0, 1, 2]
+
+
+def test_a_table_whose_assertion_fails_runs_again(walker):
+    seen, state = [], {"fails": False}
+    table = table_of(seen, walker, state)
+    for number in range(10):
+        state["fails"] = number in (1, 6, 8)
+        if state["fails"]:
+            with pytest.raises(DeviceError, match="n is odd"):
+                table.run((0, 100, 1000), 0)
+            assert seen[-1][0] == "second", "what follows does not run"
+        else:
+            table.run((0, 100, 1000), 0)
+            assert seen[-1][0] == "first"

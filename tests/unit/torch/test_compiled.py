@@ -259,9 +259,9 @@ def test_cells_of_recurrent_networks():
 def test_kinds_of_calls():
     given = [torch.zeros(4, 6), torch.zeros(3, dtype=torch.int64)]
     kind = compiled._Kind(given)
-    assert kind.has([torch.ones(4, 6), torch.ones(3, dtype=torch.int64)])
+    assert kind.check(torch.ones(4, 6), torch.ones(3, dtype=torch.int64))
     others = torch.zeros(6, 4), torch.zeros(6, 4).t(), torch.zeros(4, 6, 1), torch.zeros(4, 6).double()
-    assert not any(kind.has([other, given[1]]) for other in others)
+    assert not any(kind.check(other, given[1]) for other in others)
 
 
 def test_results_are_the_callers():

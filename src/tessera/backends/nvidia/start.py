@@ -7,7 +7,7 @@ from tessera.entry.code import grids
 from tessera.entry.code.module import module_ir
 from tessera.entry.code.running import RUN, passed, prepare, regain, release, tell
 from tessera.entry.code.writer import Function
-from tessera.entry.layout import API, DONE, FAILED, LAUNCH, MAP, MISS, RECORD
+from tessera.entry.layout import API, DONE, FAILED, LAUNCH, MAP, MISS, PATCH, PATCH_BYTES, RECORD
 from tessera.runtime.cuda_entry import (
     ATTRIBUTE,
     ATTRIBUTE_WORDS,
@@ -18,8 +18,6 @@ from tessera.runtime.cuda_entry import (
     MAP_CONSTANTS,
     OTHER_CONTEXT,
     OWN,
-    PATCH,
-    PATCH_BYTES,
     PROGRAMMATIC_SERIALIZATION,
     START,
     START_BYTES,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from functools import cache, partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial, reduce
 from importlib import import_module
-from operator import is_
+from operator import or_  # pyright: ignore[reportUnknownVariableType]
 from typing import Any
 
 from tessera.data import dataclass
 from tessera.errors import CallError, shown
+from tessera.graph.edges import Edges, Given, Number
 from tessera.graph.explained import GraphExplanation
 from tessera.graph.program import Program
 from tessera.ops import arrays
@@ -23,7 +24,7 @@ from tessera.torch.compiled.computed import Computed
 from tessera.torch.compiled.convert import Converted, Converter
 from tessera.torch.compiled.cuda_graphs import CudaGraphs, reset
 from tessera.torch.compiled.folding import fold
-from tessera.torch.compiled.layouts import Lies, in_order, order_of
+from tessera.torch.compiled.layouts import Lies, Order, in_order, order_of
 from tessera.torch.compiled.sharing import partition
 from tessera.torch.compiled.sizes import Unknown
 
@@ -33,7 +34,11 @@ _decomp: Any = import_module("torch._decomp")
 _aten: Any = torch.ops.aten
 _guards: Any = import_module("torch._C._dynamo.guards")
 _MOST_KINDS = 1024
-"""Kinds of calls that a graph tells apart by PyTorch's check."""
+"""Kinds of calls that a graph tells apart."""
+_MOST_RECENT = 4
+"""Kinds that a call is compared with by PyTorch's check, before all its sizes and strides are looked at."""
+_start: Callable[[Any], int] = torch.Tensor.data_ptr
+_any_bits: Callable[[Sequence[int]], int] = partial(reduce, or_)
 _WHOLE = (
     _aten._softmax,
     _aten._log_softmax,
@@ -128,15 +133,24 @@ class _Kind:
         tensors: the tensors of a call.
     """
 
-    __slots__ = ("_guards",)
+    __slots__ = ("check", "sizes")
 
     def __init__(self, tensors: Sequence[Any]) -> None:
-        made = getattr(_guards, "TensorGuards", None)
-        self._guards = None if made is None else made(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+        self.sizes: dict[Any, dict[str, int]] = {}
+        """Sizes of symbols, by the sizes that are numbers."""
+        self.check: Callable[..., bool] = _never
+        """Returns whether tensors are surely of this kind."""
+        self.learn(tensors)
 
-    def has(self, tensors: Sequence[Any]) -> bool:
-        """Return whether tensors are surely of this kind, by PyTorch's own check, which costs least."""
-        return self._guards is not None and self._guards.check(*tensors)
+    def learn(self, tensors: Sequence[Any]) -> None:
+        """Check calls against other tensors of this kind, by PyTorch's own check, which costs least."""
+        made = getattr(_guards, "TensorGuards", None)
+        if made is not None:
+            self.check = made(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+
+
+def _never(*_tensors: Any) -> bool:
+    return False
 
 
 class Compiled:
@@ -148,64 +162,76 @@ class Compiled:
 
     def __init__(self, converted: Converted) -> None:
         calls: dict[str, Any] = dict(converted.calls)
-        self._program = Program(converted.module, calls, converted.contiguous, converted.hints, converted.loose)
+        facts = converted.contiguous, converted.hints, converted.loose
+        self._edges = _edges(converted)
+        self._program = Program(converted.module, calls, *facts, edges=self._edges)
         self._converted = converted
         self.kernels = len(self._program.kernels)
         self._held = {one.untyped_storage().data_ptr() for one in converted.constants}
         self._kinds: dict[Any, _Kind] = {}
-        self._last: _Kind | None = None
-        """The kind of the last call whose tensors were contiguous where they have to be."""
+        self._recent: dict[tuple[int, ...], list[_Kind]] = {}
+        """Kinds of calls that came last, by the sizes that are numbers."""
         # It takes a list, and empties it, so that arguments die when they are not needed any more.
         self._boxed_call = True
 
     def __call__(self, args: list[Any]) -> list[Any]:
         """Run it."""
+        if torch._C._is_any_autocast_enabled():  # around backward, for example; the graph has its casts
+            with torch._C._DisableAutocast():
+                return self(args)
         graph = self._converted
-        changed = [[args[at] for at, _ in each] for each in graph.written]
         tensors = [args[at] for at in graph.arguments]
         tensors += graph.constants
-        for number in graph.pairs:
-            tensors[number] = as_held(tensors[number])
-        for number, order in graph.turned:
-            tensors[number] = tensors[number].permute(order)
-        kind = self._last
-        if kind is None or not kind.has(tensors):
-            tensors, kind = self._looked_at(tensors)
-        sizes = {name: int(args[at]) for name, at in graph.symbols}
+        numbers = tuple([int(args[at]) for _, at in graph.symbols])
         args.clear()
-        if len(sizes) < len(graph.hints):
-            sizes |= self._program.sizes(tensors)
+        kind = self._kind_of(tensors, numbers)
+        sizes = kind.sizes.get(numbers)
+        if sizes is None:
+            sizes = self._sizes(tensors, numbers, kind)
         for ran in watching:
             ran.append((self, sizes, tensors[0]))
-        # A size may be a number that no tensor has.
-        key = *sizes.values(), kind, *[tensor.data_ptr() & 15 for tensor in tensors]
+        starts = [*map(_start, tensors)]
+        # All arrays but parts of others are aligned. A size may be a number that no tensor has.
+        unaligned = tuple([start & 15 for start in starts]) if _any_bits(starts) & 15 else ()
+        key = kind, numbers, unaligned
         if not torch.is_grad_enabled():
-            return self._run(tensors, sizes, key, changed)
-        with torch.no_grad():
-            return self._run(tensors, sizes, key, changed)
+            found = self._program.run(tensors, sizes, key, starts)
+        else:
+            torch._C._set_grad_enabled(False)  # a third of the time of `no_grad`
+            try:
+                found = self._program.run(tensors, sizes, key, starts)
+            finally:
+                torch._C._set_grad_enabled(True)
+        return [_apart(one, self._held) for one in found] if self._held else found
 
-    def _looked_at(self, tensors: list[Any]) -> tuple[list[Any], _Kind]:
-        """Return tensors, contiguous where they have to be, with their kind."""
-        pairs = zip(tensors, self._converted.contiguous, strict=True)
-        ready = [tensor.contiguous() if contiguous else tensor for tensor, contiguous in pairs]
-        lies = tuple((tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in ready)
+    def _kind_of(self, tensors: Sequence[Any], numbers: tuple[int, ...]) -> _Kind:
+        recent = self._recent.get(numbers, ())
+        for kind in recent:
+            if kind.check(*tensors):
+                return kind
+        lies = tuple((one.shape, one.stride(), one.dtype, one.device, one.is_conj(), one.is_neg()) for one in tensors)
         kind = self._kinds.get(lies)
         if kind is None:
             if len(self._kinds) >= _MOST_KINDS:
                 self._kinds.clear()
-            kind = self._kinds[lies] = _Kind(ready)
-        self._last = kind if all(map(is_, ready, tensors)) else self._last
-        return ready, kind
+            kind = self._kinds[lies] = _Kind(tensors)
+        else:
+            kind.learn(tensors)
+        if len(self._recent) >= _MOST_KINDS:
+            self._recent.clear()
+        self._recent[numbers] = [kind, *(one for one in recent if one is not kind)][:_MOST_RECENT]
+        return kind
 
-    def _run(self, tensors: list[Any], sizes: dict[str, int], key: Any, changed: list[list[Any]]) -> list[Any]:
-        found = self._program.run(tensors, sizes, key)
-        for targets, written in zip(changed, self._converted.written, strict=True):
-            torch._foreach_copy_(targets, [found[number] for _, number in written])
-        results = [
-            as_given(in_order(found[value[0]], value[1]), value[2]) if is_tensor else _number(value, sizes)
-            for is_tensor, value in self._converted.results
-        ]
-        return [_apart(one, self._held) for one in results] if self._held else results
+    def _sizes(self, tensors: Sequence[Any], numbers: tuple[int, ...], kind: _Kind) -> dict[str, int]:
+        """Return the sizes of symbols, which are kept."""
+        graph = self._converted
+        found = {name: number for (name, _), number in zip(graph.symbols, numbers, strict=True)}
+        if len(found) < len(graph.hints):
+            found |= self._program.sizes(self._edges.taken(tensors))
+        if len(kind.sizes) >= _MOST_KINDS:
+            kind.sizes.clear()
+        kind.sizes[numbers] = found
+        return found
 
     def explain(self, sizes: dict[str, int], like: Any) -> GraphExplanation:
         """Return what it runs at some sizes, on the device of a tensor."""
@@ -216,6 +242,30 @@ def _apart(result: Any, held: set[int]) -> Any:
     """Return a result that shares no memory with what the graph holds: a caller may change it."""
     shares = isinstance(result, torch.Tensor) and result.untyped_storage().data_ptr() in held
     return result.clone() if shares else result
+
+
+def _edges(graph: Converted) -> Edges:
+    """Return what is done to a graph's tensors before and after it runs."""
+    orders, count = dict(graph.turned), len(graph.contiguous)
+    ready = [partial(_argument, orders.get(number), graph.contiguous[number]) for number in range(count)]
+    gives = [
+        Given(value[0], partial(_result, value[1], value[2])) if is_tensor else Number(partial(_number, value))
+        for is_tensor, value in graph.results
+    ]
+    written = tuple(tuple((graph.arguments.index(at), number) for at, number in together) for together in graph.written)
+    return Edges(tuple(ready), tuple(gives), written, torch._foreach_copy_)
+
+
+def _argument(order: Order | None, contiguous: bool, tensor: Any) -> Any:
+    """Return an argument as the graph takes it."""
+    tensor = as_held(tensor.resolve_neg())
+    tensor = tensor if order is None else tensor.permute(order)
+    return tensor.contiguous() if contiguous else tensor
+
+
+def _result(lies: Lies, as_complex: bool, tensor: Any) -> Any:
+    """Return a result as the program wants it."""
+    return as_given(in_order(tensor, lies), as_complex)
 
 
 def _as_traced(traced: Any, layout: Layout, why: str) -> Any:
@@ -235,7 +285,7 @@ def _as_traced(traced: Any, layout: Layout, why: str) -> Any:
     return _aot.make_boxed_func(run)
 
 
-def _number(value: Any, sizes: dict[str, int]) -> Any:
+def _number(value: Any, sizes: Mapping[str, int]) -> Any:
     return value.value(sizes) if isinstance(value, Dim | Computed) else value
 
 

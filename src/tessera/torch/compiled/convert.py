@@ -58,7 +58,6 @@ class Converted:
         constants: tensors that it takes after those.
         contiguous: whether each tensor's elements lie side by side, in order.
         turned: numbers of the tensors that it takes with their dimensions in another order, and which.
-        pairs: numbers of the tensors that are complex, which are pairs here.
         hints: sizes of the symbols when it was traced.
         results: for each result the number of the graph's, with how it lies, or what it always is.
         written: places of arguments that are changed, each with the number of the result that is copied to it at the
@@ -75,7 +74,6 @@ class Converted:
     constants: tuple[Any, ...]
     contiguous: tuple[bool, ...]
     turned: tuple[tuple[int, Order], ...]
-    pairs: tuple[int, ...]
     hints: dict[str, int]
     results: tuple[tuple[bool, Any], ...]
     written: tuple[tuple[tuple[int, int], ...], ...]
@@ -140,7 +138,6 @@ class Converter:
         self._contiguous = tuple(
             number in self._turned or bool(fake.is_contiguous()) for number, (_, fake) in enumerate(tensors)
         )
-        self._pairs = tuple(number for number, (_, fake) in enumerate(tensors) if is_complex(fake))
         self._symbols = tuple(
             (str(node.meta["val"].node.expr), at)
             for at, node in enumerate(places)
@@ -201,7 +198,6 @@ class Converter:
             self._constants,
             self._contiguous,
             tuple(self._turned.items()),
-            self._pairs,
             dict(self.w.hints),
             tuple(given),
             tuple(written.values()),
