@@ -182,14 +182,11 @@ class Gemm:
 
     def _plain_call(self, a: object, b: object, out: Any, options: tuple[Any, ...]) -> Call | None:
         """Return a call that is nothing but its kernel's, None where there is more to do."""
-        last: object = a if out is None else out
-        readers = READERS.get(type(a)), READERS.get(type(b)), READERS.get(type(last))
-        facts = [None if reader is None else reader.facts for reader in readers]
-        if facts[0] is None or facts[1] is None or facts[2] is None:
+        readers = READERS.get(type(a)), READERS.get(type(b))
+        if readers[0] is None or readers[1] is None or readers[0].facts is None or readers[1].facts is None:
             return None
         try:
-            goal = None if out is None else facts[2](out)
-            key = facts[0](a), facts[1](b), a is b, options, goal, current_profile()
+            key = readers[0].facts(a), readers[1].facts(b), a is b, options, _place(out), current_profile()
         except FOREIGN_ERRORS:  # as reading the arrays says better
             return None
         found = self._plain_calls.get(key)
@@ -449,6 +446,14 @@ def _number(value: Any, name: str) -> Any:
 def _traits(array: object, name: str) -> Any:
     found = READERS.get(type(array)) or arrays.reader(array, name)
     return found.read(array)[1]
+
+
+def _place(out: object) -> Any:
+    """Return what of a result that is given a plan depends on."""
+    if out is None:
+        return None
+    reader = READERS.get(type(out))
+    return getattr(out, "dtype", None) if reader is None or reader.place is None else reader.place(out)
 
 
 def _start(array: object, name: str) -> int:
