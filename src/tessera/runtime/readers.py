@@ -117,7 +117,12 @@ def _facts_of_numpy(array: Any) -> Traits:
     return array.dtype, array.shape, array.strides
 
 
-_numpy = Reader(_read_numpy if _field_is_there() else _read_numpy_slowly, _decode_numpy, _facts_of_numpy)
+def _place_of_numpy(array: Any) -> Traits:
+    return (array.dtype,)
+
+
+_read = _read_numpy if _field_is_there() else _read_numpy_slowly
+_numpy = Reader(_read, _decode_numpy, _facts_of_numpy, _place_of_numpy)
 
 
 _LOW = 1 << 40
@@ -219,7 +224,11 @@ def _facts_of_torch(tensor: Any) -> Traits:
     return tensor.dtype, tensor.shape, tensor.stride(), tensor.device, tensor.data_ptr() & 15
 
 
-_torch = Reader(_read_torch, _decode_torch, _facts_of_torch)
+def _place_of_torch(tensor: Any) -> Traits:
+    return tensor.dtype, tensor.stride(), tensor.data_ptr() & 15
+
+
+_torch = Reader(_read_torch, _decode_torch, _facts_of_torch, _place_of_torch)
 _dlpack_reader = Reader(_read_dlpack, _decode_dlpack)
 _masked = Reader(_reject_masked, _decode_numpy)
 

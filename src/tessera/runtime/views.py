@@ -49,11 +49,13 @@ class Reader:
         decode: gives the meaning of the traits; raises CallError.
         facts: gives what tells one plan of a library's op from another, in less time than `read`: dtype, shape,
             strides, device, and the address modulo 16 where that counts. None where nothing is faster.
+        place: gives what of a result tells one plan from another: its dtype, and where its rows begin if that counts.
     """
 
     read: Callable[[Any], tuple[int, Traits, object]]
     decode: Callable[[Traits], ArrayView]
     facts: Callable[[Any], Traits] | None = None
+    place: Callable[[Any], Traits] | None = None
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
 """What products reach of a GPU's rates (`target.machines`), and what else takes time: the numbers plans are chosen by.
 
 Rates of tiles and what is added to them are fitted to 3 280 schedules of 210 products on an H100, beside rates that
-were fitted to 2 400 of 141 others (`benchmarks/regret.py`), those of products by threads to 622 of 57; those of tf32
-and f64 come from an H200.
+were fitted to 2 400 of 141 others (`benchmarks/regret.py`), those of products by threads to 1 800 of 144 on an H200;
+those of tf32 and f64 come from an H200, too.
 """
 
 from __future__ import annotations
@@ -132,48 +132,60 @@ SHARING_FEW = 1.33e-6
 LEFT = 0.494e11
 """Seconds that a tile takes longer which programs share (twice that by threads), and bytes that its last one reads in a
 second of what others left."""
-SINGLE = 7.26e9
-SINGLE_WARPS = 9.86
-SINGLE_GROWTH = 0.371
-"""Elements of 4 bytes that a multiprocessor copies one by one in a second, the warps from which on it does, and the
-power of their number by which fewer do."""
-HIDDEN = 0.809
-"""Part of the shorter one of copies and products that a program does not hide behind the longer one."""
-UNHIDDEN_TERMS = 27.6
-"""Terms whose products take as long as the start and the end of a program, which only other programs hide."""
-PROGRAM = 0.331e-6
-"""Seconds that a program by threads takes beside its steps and its end."""
-
 WARP_WIDE = 0.59
 """Part of what warpgroup products reach that warp-wide ones do, where both exist."""
-MULTIPLY_ADDS = 0.0951
-MULTIPLY_ADDS_F64 = 0.041
-"""Parts of the matrix units' 16-bit rate at which threads multiply and add, and that for sums of 64 bits."""
-ISSUING_WARPS = 7.41
-ISSUING_GROWTH = 0.188
-"""Warps of a multiprocessor that keep its units busy, and the power of their number by which fewer do not."""
-READ = 1.47
-"""Multiply-adds in the time in which a thread reads an element of an operand from shared memory."""
-BY_THREADS = {
-    (16, 16): 0.763,
-    (32, 16): 0.88,
-    (64, 16): 0.935,
-    (64, 64): 1.02,
-    (64, 32): 0.962,
-    (32, 64): 0.951,
-    (64, 128): 0.898,
-    (128, 256): 0.838,
-    (256, 128): 0.836,
-    (32, 32): 0.94,
-    (128, 64): 0.911,
-    (16, 32): 0.942,
-}
-"""How much faster than that tiles are which threads compute."""
+MULTIPLY_ADDS = 0.0824
+SLOT_FLOPS = 64
+SCHEDULERS = 4
+"""Part of the matrix units' 16-bit rate at which threads multiply and add, operations of an issue slot of a warp, and
+schedulers of a multiprocessor that issue. These and what follows, all of products by threads, are fitted to products
+in f32, of which two thirds have at most 128 terms."""
+ISSUING_TURNS = 4
+USUAL_SUMS = 32
+SUMS_GROWTH = 0.294
+ISSUING_GROWTH = 0.232
+UNEVEN = 0.417
+"""Warps of a scheduler that keep it busy, of so many sums a thread; the powers of those sums by which fewer warps do,
+and of the number of warps by which too few do not; the part of the slots that schedulers lose with a warp less than
+others."""
+ALONE_BY_THREADS = 0.0907
+TAIL = 0.342
+"""Part of a program's time that no other hides, and part of the programs of a multiprocessor in whose time the last
+ones run beside ever fewer others."""
+STEP_SLOTS = 33
+STORE_SLOTS = 8.3
+SINGLE_STORE_SLOTS = 8.1
+OPERATION_SLOTS = 3.7
+"""Issue slots of a step, and of each sum at the end of a program: of its store, more where rows of results begin
+anywhere, and of each operation of an epilogue."""
+COPY_SLOTS = 7.8
+SHORT_ROWS = 52
+SINGLE_SLOTS = 16.3
+SIDE_BY_SIDE_SLOTS = 8.6
+"""Issue slots of copies to shared memory: of 16 bytes, by how much more where terms lie side by side, by the terms of a
+step, and of 4 bytes: where terms do, and where not."""
+ONE_STAGE = 0.18e-6
+"""Seconds that a program waits for its copies which are not under way while it computes."""
+UNHIDDEN = 0.502
+"""Part of the shorter one of products and memory that the longer one does not hide."""
+MOVED_BY_THREADS = 0.705
+ENDS_BY_THREADS = 0.079
+SOONER = 1.24e-6
+"""Parts of the bytes and of the lines in part (`WRITTEN_ACROSS`) that memory moves while such a launch runs, and
+seconds by which it starts sooner than warp-specialised ones."""
+OTHERS = 80
+OF_A_SUM = 1.25
+MOST_REGISTERS = 255
 REGISTERS = 2048
-OTHERS = 64
-"""Registers of a multiprocessor for each lane of a warp, and those of a thread beside two for each of its sums."""
-STEP = 0.254e-6
-"""Seconds that a step takes at least: the wait for its copies, its barrier, the first reads."""
+MOST_WARPS = 64
+OF_A_PROGRAM_BYTES = 1024
+"""Registers of a thread beside those for each of its sums, and at most; registers of a multiprocessor for each lane of
+a warp, its warps, and what a program takes of its shared memory."""
+SHARING_BY_THREADS = 1.35e-6
+LEFT_BY_THREADS = 4.33e10
+EXCHANGE_BY_THREADS = 12.3e10
+"""Seconds that a tile takes longer which programs share, bytes that its last one reads in a second of what others left,
+and those that it reads from others of a cluster."""
 F64 = 0.06
 """Part of it that products of the matrix units in f64 reach."""
 
@@ -182,6 +194,8 @@ COPIES = 3.46e-6
 
 HALVES_RATE = {(128, 128): 1.1, (64, 128): 0.9, (128, 64): 0.8, (64, 64): 0.65}
 """Part of the matrix units' rate in tf32 that tiles reach whose f32 operands are sums of two numbers of tf32."""
+HALVES_STORED_SINGLY = 0.55e-9
+"""Seconds that each sum of such a tile takes to be stored where rows of results begin anywhere."""
 AGAIN = 2.5e-6
 """Seconds of the launch that would compute such a product by multiply-adds, and finds that it need not."""
 

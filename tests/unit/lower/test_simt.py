@@ -194,9 +194,20 @@ def rounded(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c:
         c[m : m + 128, n : n + 128] = acc
 
 
-@pytest.mark.parametrize(("n", "run"), [(4096, 8), (4095, 1)])
-def test_neighbouring_lanes_store_neighbours_of_a_product(n: int, run: int) -> None:
-    func = lowered(rounded, sizes={"M": 4096, "N": n, "K": 4096})
+def by_threads(a: ts.Tensor["M", "K", ts.f32], b: ts.Tensor["K", "N", ts.f32], c: ts.Tensor["M", "N", ts.f32]) -> None:
+    for m, n in ts.tile.grid((M, 128), (N, 64)):
+        acc = ts.tile.zeros((128, 64), ts.f32)
+        for k in ts.tile.range(0, K, 8):
+            acc = ts.tile.mma(a[m : m + 128, k : k + 8], b[k : k + 8, n : n + 64], acc)
+        c[m : m + 128, n : n + 64] = acc
+
+
+@pytest.mark.parametrize(
+    ("function", "n", "run"),
+    [(rounded, 4096, 8), (rounded, 4095, 1), (by_threads, 4095, 1)],
+)
+def test_neighbouring_lanes_store_neighbours_of_a_product(function: Any, n: int, run: int) -> None:
+    func = lowered(function, sizes={"M": 4096, "N": n, "K": 4096})
     (store,) = ops(func, StoreOp)
     layout = store.value.type.linear
     assert list(layout.apply(lane=1)) == [0, run]

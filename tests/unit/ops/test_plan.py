@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import tessera as ts
 from tessera import ops as op
+from tessera.ops.linalg import prepare
 from tessera.ops.linalg.grouped import grouped_kernel
 from tessera.ops.linalg.machine import Choice, predict
 from tessera.ops.linalg.plan import plan, points, ranked, tuning_space
 from tessera.ops.linalg.prepare import EMPTY, kernel_for, sized
 from tessera.ops.linalg.problem import Forced, Options
 from tessera.target.registry import target_named
+from tests.unit.ops.support import BOUND, error, random
+from tests.unit.ops.test_flash_attention import emulated
 
 E, gemm = op.epilogue, op.linalg.gemm
 HOPPER = target_named("sm_90a")
@@ -477,6 +481,60 @@ def test_products_of_few_terms_by_threads_multiply_little_beside_them(terms: int
     made = plan(sized(4096, 4096, terms, ts.f32, ts.f32, Options()), HOPPER)
     assert made.path == "fma"
     assert -(-terms // made.block_k) * made.block_k < terms + 8 or made.block_k == 8
+
+
+FEW_TERMS = [
+    (3, (13, 151, 17), "NN", ts.f32, "sm_90a"),
+    (None, (70, 133, 37), "NT", ts.f32, "sm_90a"),
+    (2, (97, 41, 9), "TN", ts.f32, "sm_80"),
+    (None, (5, 200, 20), "TT", ts.f32, "sm_80"),
+    (None, (130, 15, 128), "NN", ts.f32, "sm_90a"),
+    (2, (33, 66, 100), "TN", ts.f32, "sm_90a"),
+    (2, (30, 45, 11), "NT", ts.f64, "sm_75"),
+    (2, (66, 31, 13), "NN", ts.f16, "sm_90a"),
+]
+
+
+@pytest.mark.parametrize(("batch", "sizes", "layout", "dtype", "target"), FEW_TERMS, ids=str)
+def test_products_of_few_terms_equal_float64(batch, sizes, layout, dtype, target):
+    """Rows begin anywhere, tiles reach past every end, and steps are fewer than the rings are deep."""
+    (m, n, k), lead = sizes, () if batch is None else (batch,)
+    options = Options(trans_a=layout[0] == "T", trans_b=layout[1] == "T")
+    given = replace(sized(m, n, k, dtype, dtype, options), batch=batch, a_batched=batch is not None)
+    given = replace(given, b_batched=given.a_batched)
+    a, b = random(*lead, m, k, dtype=dtype), random(*lead, k, n, dtype=dtype)
+    stored = [np.ascontiguousarray(x.swapaxes(-1, -2)) if t == "T" else x for x, t in zip((a, b), layout, strict=True)]
+    out = np.full((*lead, m, n), np.nan, dtype.numpy())
+    kernel = kernel_for(given, plan(given, target_named(target)), EMPTY)
+    dims = {"M": m, "N": n, "K": k} | ({} if batch is None else {"B": batch})
+    emulated(kernel, target, [*stored, out], dims, ())
+    assert error(out, a.astype(np.float64) @ b.astype(np.float64)) <= BOUND[dtype.name]
+
+
+@pytest.mark.parametrize("terms", [5, 17, 64, 300])
+def test_programs_with_few_steps_have_no_ring_deeper_than_them(terms):
+    made = plan(sized(3000, 3001, terms, ts.f32, ts.f32, Options(mma_kind="fma")), HOPPER)
+    steps = -(-terms // made.block_k)
+    assert made.stages <= max(2 * steps - 1, 1)
+    assert (made.split_sums, made.space()["split_sums"]) == (1, (1,))
+    deep = plan(sized(300, 301, 3000, ts.f32, ts.f32, Options(mma_kind="fma")), HOPPER)
+    assert (deep.split_sums, "split_sums" in deep.space()) == (None, False), "programs may share tiles at the launch"
+
+
+@pytest.mark.parametrize(("first", "aligned"), [(0, True), (4, True), (1, False)])
+def test_plans_know_where_rows_of_a_given_result_begin(first, aligned):
+    torch, found = pytest.importorskip("torch"), []
+
+    def noted(problem, target, forced):
+        found.append(problem.out_aligned)
+        return plan(problem, target, forced)
+
+    a, b, wide = torch.ones(8, 16), torch.ones(16, 32), torch.zeros(8, 36)
+    with mock.patch.object(prepare, "plan", noted):
+        call = type(gemm)()
+        for out in (wide[:, first : first + 32], torch.zeros(8, 32), None):
+            call(a, b, out=out)
+    assert found == [aligned, True, True]
 
 
 def test_products_of_many_terms_by_threads_take_whole_lines_a_step() -> None:

@@ -22,7 +22,7 @@ from tessera.lower.boxes import BoxOperands, box_operands
 from tessera.lower.facts import nearest
 from tessera.lower.simt.context import SimtContext, is_tile, tile_shape
 from tessera.lower.simt.neighbours import vector_of
-from tessera.lower.simt.placement import DEFAULT, LOADED, Placements, follow, infers, padded_shape
+from tessera.lower.simt.placement import DEFAULT, LOADED, MATRIX, Placements, follow, infers, padded_shape
 from tessera.lower.simt.rules import lowers
 from tessera.numerics import dtypes
 
@@ -125,7 +125,9 @@ def _store(context: SimtContext, op: StoreOp) -> None:
 def store_layout(context: SimtContext, op: StoreOp, vector: int) -> LinearLayout:
     """Return the layout to store in: the value's own if a thread has 8 bytes in a row, else the coalesced one.
 
-    If the thread stores them one by one, the row has to go on in its neighbours. A matrix fragment's rows are short, so
+    If the thread stores them one by one, the row has to go on in its neighbours; of a product that they hold
+    four neighbours or more of not even then, as each sector would be written so many times, and the results are most of
+    what products of few terms move. A matrix fragment's rows are short, so
     that storing it as it is would touch every memory sector several times; one trip through shared memory costs less.
     Rows that are not aligned are stored an element at a time: then neighbouring threads take neighbouring elements, for
     the same reason. Where shared memory is full, such a tile stays; others need so little of it in bulk stores that a
@@ -140,7 +142,8 @@ def store_layout(context: SimtContext, op: StoreOp, vector: int) -> LinearLayout
     element_bytes = dtype_of(element_of(op.value.type)).bytes
     held = own.contiguous_per_thread(axes[0])
     moved = min(vector, held)
-    if held * element_bytes >= 8 and (moved * element_bytes >= 8 or _run(own, axes, held) > held):
+    goes_on = _run(own, axes, held) > held and not (held >= 4 * moved and _is_product(context, op.value))
+    if held * element_bytes >= 8 and (moved * element_bytes >= 8 or goes_on):
         return own
     fit = 0 in own.columns(LANE) or _run(own, axes, moved) * element_bytes >= LEAST_RUN_BYTES
     if fit and own.size * element_bytes < SMALL_BYTES:
@@ -149,6 +152,12 @@ def store_layout(context: SimtContext, op: StoreOp, vector: int) -> LinearLayout
     if most is not None and not context.has_room(own.size * element_bytes):
         return own
     return context.placements.default(tile_shape(op.value), nearest=axes, most=most)
+
+
+def _is_product(context: SimtContext, value: SSAValue) -> bool:
+    """Return whether threads hold a tile as a product left it."""
+    placement = context.placements.of(value)
+    return placement is not None and placement.strength == MATRIX
 
 
 def _run(layout: LinearLayout, axes: Sequence[int], moved: int) -> int:

@@ -92,7 +92,8 @@ def fastest(problem: Problem, target: TargetRecord) -> Halved:
         waves = ceil(tile_count(problem, block_m, block_n) / machine.units)
         steps = ceil(problem.k / TERMS)
         step = 3 * 2 * block_m * block_n * TERMS / (rate * part)
-        work = waves * (steps * step + gpu.BETWEEN + gpu.STORE)
+        store = gpu.STORE if problem.out_aligned else gpu.HALVES_STORED_SINGLY * block_m * block_n
+        work = waves * (steps * step + gpu.BETWEEN + store)
         moved = (problem.bytes * gpu.SHARED_COLUMNS + size) / machine.memory
         seconds = machine.launch + max(work, moved) + storing
         found.append(Halved(block_m, block_n, 8 if block_m > 64 else 4, seconds, size))

@@ -186,8 +186,7 @@ class Gemm:
         if readers[0] is None or readers[1] is None or readers[0].facts is None or readers[1].facts is None:
             return None
         try:
-            kinds = readers[0].facts(a), readers[1].facts(b)
-            key = *kinds, a is b, options, None if out is None else out.dtype, current_profile()
+            key = readers[0].facts(a), readers[1].facts(b), a is b, options, _place(out), current_profile()
         except FOREIGN_ERRORS:  # as reading the arrays says better
             return None
         found = self._plain_calls.get(key)
@@ -384,21 +383,20 @@ def _kind(given: Operands, options: tuple[Any, ...]) -> Any:
     """Return what tells a call from those that another `Call` serves."""
     a, b, c, out, beta = given.a, given.b, given.c, given.out, given.beta
     (start_a, placed_a), (start_b, placed_b) = _placed(a, "a"), _placed(b, "b")
-    goal = None if out is None else _start(out, "out")
+    goal, placed_out = (None, None) if out is None else _placed(out, "out")
     over_c = goal is not None and c is not None and c is not out and _start(c, "c") == goal
     return (
         placed_a,
         placed_b,
         a is b,
-        None if out is None else getattr(out, "dtype", None),
-        out is None,
+        placed_out,
         goal in (start_a, start_b),
         given.alpha == 1,
         beta == 0,
         options,
         layout_of(given.epilogue),
         None if beta == 0 or c is None else _traits(c, "c"),
-        _traits(out, "out") if over_c else None,
+        over_c,
         None if given.bias is None else _traits(given.bias, "bias"),
         None if given.scale_a is None else _scale_traits(given.scale_a, "scale_a"),
         None if given.scale_b is None else _scale_traits(given.scale_b, "scale_b"),
@@ -450,13 +448,21 @@ def _traits(array: object, name: str) -> Any:
     return found.read(array)[1]
 
 
+def _place(out: object) -> Any:
+    """Return what of a result that is given a plan depends on."""
+    if out is None:
+        return None
+    reader = READERS.get(type(out))
+    return getattr(out, "dtype", None) if reader is None or reader.place is None else reader.place(out)
+
+
 def _start(array: object, name: str) -> int:
     found = READERS.get(type(array)) or arrays.reader(array, name)
     return found.read(array)[0]
 
 
 def _placed(array: object, name: str) -> tuple[int, Any]:
-    """Return where an operand begins; its traits, and whether bulk copies can begin there."""
+    """Return where an array begins; its traits, and whether bulk copies can begin there."""
     found = READERS.get(type(array)) or arrays.reader(array, name)
     pointer, traits, _ = found.read(array)
     return pointer, (traits, pointer % ALIGN_BYTES == 0)

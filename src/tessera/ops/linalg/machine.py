@@ -11,7 +11,7 @@ from math import ceil, prod, sqrt
 
 from tessera.data import dataclass
 from tessera.numerics import dtypes
-from tessera.ops.linalg.by_threads import parts_of, seconds_of, unhidden
+from tessera.ops.linalg.by_threads import Launch, meeting, parts_of, seconds_of, seconds_together
 from tessera.ops.linalg.problem import Problem
 from tessera.schedule.hopper.limits import seen_tile
 from tessera.schedule.products import LINE_BYTES
@@ -73,6 +73,8 @@ class Choice:
 
 def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[float, str]:
     """Return the predicted seconds of a schedule, and what bounds it."""
+    if choice.path == "fma":
+        return _by_threads(problem, target, choice)
     machine = target.machine
     tiles = _launched(problem, choice) * choice.split
     compute, cache = _tile(problem, target, choice, tiles)
@@ -81,16 +83,7 @@ def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[flo
     fixed += (choice.split - 1) * sums
     waves = max(ceil(tiles / machine.units), 1)
     memory = (_moved(problem, machine, choice) + _written_across(problem, choice)) / machine.memory
-    if choice.path == "fma":
-        block, ending = (choice.block_m, choice.block_n), _ending(problem, choice)
-        parts = parts_of(problem, target, block, tiles) if choice.split == 1 else 1
-        programs = max(tiles, 1) * parts
-        split = choice.split * parts
-        fixed += (choice.split - 1) * gpu.MEETING
-        compute = seconds_of(problem, target, block, choice.block_k, choice.warps, programs, split, ending)
-        steady = max(compute, ceil(programs / machine.units) * cache / parts)
-        fixed += 2 * _meeting(problem, block, parts) + unhidden(steady, memory, block, choice.warps, problem.k / split)
-    elif _is_realigned(problem, target, choice.path):
+    if _is_realigned(problem, target, choice.path):
         compute = steady = _realigned(problem, target, choice)
     elif choice.shared:
         steady, joined = _shared(problem, machine, choice, tiles, max(compute, cache))
@@ -105,11 +98,26 @@ def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[flo
     elif choice.path == "wgmma":
         steady += waves * _ending(problem, choice)
     least = waves * gpu.LEAST_TILE if choice.path == "wgmma" else 0.0
-    engine = "multiply-adds" if choice.path == "fma" else "matrix units"
-    bound = "memory" if memory > steady else (engine if compute >= cache else "cache")
+    bound = "memory" if memory > steady else ("matrix units" if compute >= cache else "cache")
     note = f"{tiles} tiles in {waves} waves over {machine.units} multiprocessors, bound by {bound}"
     # Near the largest of them, yet less work is better where both plans wait for memory.
     return (steady**8 + memory**8 + least**8) ** (1 / 8) + fixed, note
+
+
+def _by_threads(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[float, str]:
+    """Return the predicted seconds of a product by multiply-adds of threads, and what bounds it."""
+    machine, block = target.machine, (choice.block_m, choice.block_n, choice.block_k)
+    tiles = max(tile_count(problem, *block[:2]), 1)
+    parts = parts_of(problem, target, block[:2], tiles) if choice.split == 1 else 1
+    launch = Launch(block, choice.warps, tiles * choice.split * parts, choice.split * parts)
+    moved = gpu.MOVED_BY_THREADS * problem.bytes + gpu.ENDS_BY_THREADS * _written_across(problem, choice)
+    steady, memory = seconds_of(problem, target, launch, moved)
+    size = prod(block[:2]) * problem.acc.bytes
+    fixed = machine.launch - gpu.SOONER + meeting(launch, size, in_cluster=choice.split > 1)
+    waves = max(ceil(launch.programs / machine.units), 1)
+    bound = "memory" if memory > steady else "multiply-adds"
+    note = f"{tiles} tiles in {waves} waves over {machine.units} multiprocessors, bound by {bound}"
+    return seconds_together(steady, memory) + fixed, note
 
 
 def _launched(problem: Problem, choice: Choice) -> int:

@@ -58,6 +58,7 @@ class Plan:
         seconds: predicted time, that of copies included.
         notes: what was decided and why.
         halves: whether f32 operands are stored as sums of two numbers of tf32 first, and three products computed.
+        split_sums: programs that may share a tile's terms where tiles are few, None for what a launch has room for.
     """
 
     block_m: int
@@ -77,6 +78,7 @@ class Plan:
     notes: tuple[str, ...] = field(default=())
     cluster: int = 1
     halves: bool = False
+    split_sums: int | None = None
 
     def space(self) -> dict[str, tuple[Any, ...]]:
         """Return the tuning space of a kernel with this plan."""
@@ -90,6 +92,8 @@ class Plan:
             found["split_k"] = (self.split_k,)
         if self.stream_k and self.path == "wgmma":
             found["stream_k"] = (1,)
+        if self.split_sums is not None:
+            found["split_sums"] = (self.split_sums,)
         if self.ping_pong:
             found["ping_pong"] = (1,)
         if self.cluster > 1:
@@ -299,8 +303,10 @@ def _changes(chosen: Plan, forced: Forced, problem: Problem, target: TargetRecor
     changes: dict[str, Any] = {}
     if forced.block is not None:
         changes |= dict(zip(("block_m", "block_n", "block_k"), forced.block, strict=True))
-        warps = _warps(chosen.path, *units_of(problem, chosen.path, *forced.block[:2]))
+        warps = _warps(chosen.path, *units_of(problem, chosen.path, *forced.block[:2]))[0]
         changes |= {"num_warps": warps if simt else None, "turned": False}
+        if chosen.path == "fma":
+            changes["stages"] = _stages(problem, chosen.path, forced.block, warps, problem.k, target)
     if takes_turns:
         changes |= {"ping_pong": True, "num_warps": GROUP_WARPS}
     asked = {
@@ -382,24 +388,42 @@ def _of_tile(
     """Yield the plans of a tile: who computes it, and how many programs share it."""
     block_m, block_n, _ = block
     rows, columns = (block_n, block_m) if turned else units_of(problem, path, block_m, block_n)
-    for turns in _turns(problem, path, forced):
-        warps = GROUP_WARPS if turns else _warps(path, rows, columns)
-        if turns and (turned or why_no_registers(rows * columns, warps, _weight(problem)) is not None):
-            continue
+    sums = None if path == "wgmma" else by_threads.most_parts(problem)
+    for warps, turns in _crews(problem, path, forced, (rows, columns), turned):
         choice = Choice(path, *block, warps, 1, turned, turns)
         for split, shared in _ways(problem, target, forced, choice, (rows, columns)):
             seconds, note = predict(problem, target, replace(choice, split=split, shared=shared))
-            made = *block, _stages(problem, path, block, target), warps, split, int(shared), turned, turns, path
-            yield Plan(*made, seconds=seconds, notes=(note,))
+            stages = _stages(problem, path, block, warps, ceil(problem.k / split), target)
+            made = *block, stages, warps, split, int(shared), turned, turns, path
+            yield Plan(*made, seconds=seconds, notes=(note,), split_sums=sums)
             if split == 1 and not (shared or turns or turned) and _may_pair(problem, forced, path):
                 seconds, note = predict(problem, target, replace(choice, cluster=2))
                 yield Plan(*made, seconds=seconds, notes=(note,), cluster=2)
 
 
-def _stages(problem: Problem, path: str, block: tuple[int, int, int], target: TargetRecord) -> int | None:
+def _crews(
+    problem: Problem, path: str, forced: Forced, units: tuple[int, int], turned: bool
+) -> Iterator[tuple[int, bool]]:
+    """Yield how many warps may compute a tile, and whether groups of them take tiles in turn."""
+    for turns in _turns(problem, path, forced):
+        if not turns:
+            yield from ((warps, False) for warps in _warps(path, *units) if _holds(problem, path, units, warps))
+        elif not turned and why_no_registers(prod(units), GROUP_WARPS, _weight(problem)) is None:
+            yield GROUP_WARPS, True
+
+
+def _holds(problem: Problem, path: str, tile: tuple[int, int], warps: int) -> bool:
+    """Return whether the registers of some warps hold a tile's sums, with what the epilogue needs beside them."""
+    wide = problem.acc.bytes > 4 and path == "fma"
+    return why_no_registers(prod(tile) << wide, warps, _weight(problem)) is None
+
+
+def _stages(
+    problem: Problem, path: str, block: tuple[int, int, int], warps: int, terms: int, target: TargetRecord
+) -> int | None:
     """Return the depth of the rings of copies, None for what the schedule finds room for."""
     if path == "fma":
-        return by_threads.stages_of(problem, *block) if target.has("cp_async") else None
+        return by_threads.stages_of(problem, block, warps, terms) if target.has("cp_async") else None
     # Loads of single elements do not run on beside the products, so that more than two stages cost only.
     return None if problem.aligned or path != "mma" else 2
 
@@ -476,10 +500,7 @@ def _tiles(problem: Problem, path: str, target: TargetRecord) -> list[tuple[int,
             tiles = [(64, 64), (64, 32), (32, 64)] if problem.k >= _DEEP else [(64, 64)]
     else:
         tiles = [tile for tile in by_threads.TILES if problem.aligned or prod(tile) <= _SINGLE]
-    wide = problem.acc.bytes > 4 and path == "fma"
-    holding = [
-        tile for tile in tiles if why_no_registers(prod(tile) << wide, _warps(path, *tile), _weight(problem)) is None
-    ]
+    holding = [tile for tile in tiles if any(_holds(problem, path, tile, warps) for warps in _warps(path, *tile))]
     return [units_of(problem, path, *tile) for tile in holding]
 
 
@@ -518,7 +539,8 @@ def _block_k(problem: Problem, path: str, block_m: int, block_n: int) -> int:
     widest = max(problem.a.bytes, problem.b.bytes)
     # Loads of single elements hold addresses in registers, and fp8 fragments unpack to wider ones.
     if path == "mma" and (not problem.aligned or problem.a in FP8):
-        return max((128 if around <= 128 and problem.a not in FP8 else 64) // widest, 16)
+        most = max((128 if around <= 128 and problem.a not in FP8 else 64) // widest, 16)
+        return power_of_two(problem.k, 16, most)
     if path == "wgmma" and around <= _FEW and min(problem.a.bytes, problem.b.bytes) > 1:
         return max(2 * PANEL_BYTES // widest, 16)
     return max(PANEL_BYTES // widest, 16)
@@ -531,10 +553,10 @@ _FEW = 192
 """Rows and columns of a tile up to which a step takes twice the terms: there are fewer waits, and room enough."""
 
 
-def _warps(path: str, block_m: int, block_n: int) -> int:
+def _warps(path: str, block_m: int, block_n: int) -> tuple[int, ...]:
     if path == "fma":
         return by_threads.warps_of(block_m, block_n)
-    return usual_warps(block_m) if block_m * block_n >= _TWO_GROUPS else GROUP_WARPS
+    return (usual_warps(block_m) if block_m * block_n >= _TWO_GROUPS else GROUP_WARPS,)
 
 
 _TWO_GROUPS = 128 * 64

@@ -382,10 +382,17 @@ def _is_aligned(view: ArrayView, bytes_: int = ALIGN_BYTES) -> bool:
 
 
 def _placed(problem: Problem, given: Operands) -> Problem:
-    """Return a problem that knows where its operands begin."""
+    """Return a problem that knows where its operands and its result begin."""
     a, b = (arrays.start(array, name) % ALIGN_BYTES == 0 for array, name in ((given.a, "a"), (given.b, "b")))
+    out = problem.out_aligned
+    if given.out is not None:
+        out = arrays.start(given.out, "out") % ALIGN_BYTES == 0 and _is_aligned(arrays.view(given.out, "out"))
     return replace(
-        problem, a_aligned=problem.a_aligned and a, b_aligned=problem.b_aligned and b, same=given.a is given.b
+        problem,
+        a_aligned=problem.a_aligned and a,
+        b_aligned=problem.b_aligned and b,
+        out_aligned=out,
+        same=given.a is given.b,
     )
 
 

@@ -14,13 +14,15 @@ After, with a ring of S buffers::
     cp_async %ra[0] ...; cp_async %rb[0] ...; commit_group        (S - 1 times, for the first iterations)
     scf.for %k ... iter_args(%acc, %read = 0, %write = S - 1) {
       wait_group (S - 2); barrier
-      cp_async %ra[%write], %A[%m, %k + (S-1)*BK]; cp_async %rb[%write], ...; commit_group
+      scf.if %k + (S-1)*BK < %end { cp_async %ra[%write], %A[%m, %k + (S-1)*BK]; cp_async %rb[%write], ... }
+      commit_group
       %next = mma %ra[%read], %rb[%read], %acc
     }
     wait_group 0; barrier
 
-A load qualifies when nothing but products (or transposes that feed products) use it. Copies of iterations past the
-end are bounded like all slices; what they read is never used. The one barrier of an iteration both publishes the
+A load qualifies when nothing but products (or transposes that feed products) use it. No iteration starts copies for
+one past the end, which would cost a short loop as much as those it needs; those before the loop are bounded like all
+slices, and what they read past the end is never used. The one barrier of an iteration both publishes the
 stage that is read and says that the stage to be overwritten, read one iteration ago, is free.
 """
 
@@ -32,7 +34,7 @@ from typing import ClassVar
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Block, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.data import dataclass
@@ -307,6 +309,7 @@ def _pipeline(loop: scf.ForOp, group: list[Staged], stages: int, body: Block) ->
     for stage in range(stages - 1):
         at = before.binary("add", loop.lb, before.binary("mul", loop.step, before.constant(stage)))
         _fill(before, loop, group, rings, before.constant(stage), {counter: at})
+        before.add(CommitGroupOp())
     first, last = before.constant(0), before.constant(stages - 1)
     ahead = before.binary("mul", loop.step, before.constant(stages - 1))
     loop = with_arguments(loop, [first, last])
@@ -316,7 +319,13 @@ def _pipeline(loop: scf.ForOp, group: list[Staged], stages: int, body: Block) ->
     start.add(WaitGroupOp(stages - 2))
     start.add(BarrierOp())
     later = start.binary("add", block.args[0], ahead)
-    _fill(start, loop, group, rings, write, {block.args[0]: later})
+    copies = Block()
+    inside = Inserter(InsertPoint.at_end(copies), loop)
+    _fill(inside, loop, group, rings, write, {block.args[0]: later})
+    inside.add(scf.YieldOp())
+    is_needed = start.binary("lt", later, loop.ub)
+    start.add(scf.IfOp(is_needed, [], Region(copies), Region(Block([scf.YieldOp()]))))
+    start.add(CommitGroupOp())
     for staged, ring in zip(group, rings, strict=True):
         insert = Inserter(InsertPoint.before(staged.load), staged.load)
         stage = insert.value(SharedViewOp(ring, read))
@@ -336,11 +345,10 @@ def _fill(
     stage: SSAValue,
     known: dict[SSAValue, SSAValue],
 ) -> None:
-    """Start the copies of one iteration into a stage, as one group."""
+    """Start the copies of one iteration into a stage."""
     for staged, ring in zip(group, rings, strict=True):
         offsets = [remade(insert, offset, loop, known) for offset in staged.load.offsets]
         _copy(insert, insert.value(SharedViewOp(ring, stage)), staged, offsets)
-    insert.add(CommitGroupOp())
 
 
 def _advance(loop: scf.ForOp, stages: int) -> None:

@@ -13,7 +13,7 @@ import tessera as ts
 from tessera.errors import LanguageError, ResourceError
 from tessera.interp import interpret
 from tessera.ir.tile.memory import LoadOp
-from tessera.ir.tile.shared import AllocSharedOp, CpAsyncOp, SharedTransposeOp
+from tessera.ir.tile.shared import AllocSharedOp, CommitGroupOp, CpAsyncOp, SharedTransposeOp
 from tessera.schedule.gpu.copies import StageCopiesPass
 from tessera.schedule.knobs import Knobs
 from tessera.target.registry import target_named
@@ -115,6 +115,14 @@ def test_depth_follows_the_knob_the_target_and_the_memory() -> None:
     assert not any("tessera_schedule.stages" in op.attributes for op in turing.walk())
     shapes = {op.result.type.shape for op in staged(product, stages=3).walk() if isinstance(op, AllocSharedOp)}
     assert shapes == {(3, 32, 16), (3, 16, 16)}
+
+
+def test_no_copies_are_started_for_iterations_past_the_end() -> None:
+    loop = next(op for op in staged(product, stages=3).walk() if isinstance(op, scf.ForOp))
+    inside = [op for op in loop.walk() if isinstance(op, CpAsyncOp)]
+    assert len(inside) == 2
+    assert all(isinstance(op.parent_op(), scf.IfOp) for op in inside)
+    assert not any(isinstance(op.parent_op(), scf.IfOp) for op in loop.walk() if isinstance(op, CommitGroupOp))
 
 
 def test_a_load_with_other_uses_stays_a_load() -> None:
