@@ -70,6 +70,33 @@ def elsewhere(dt: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     return kernel, reference
 
 
+def bits(fn: str, dt: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Operations on the bits of integers, and on conditions."""
+
+    def kernel(x: ts.Tensor["A", "B", dt], y: ts.Tensor["B", dt], z: ts.Tensor["B", ts.bool_]):
+        for b in ts.tile.grid((B, 1)):
+            found = ts.tile.full((1,), 93, dt)
+            for a in ts.tile.range(A):
+                if fn == "and":
+                    found = found & x[a, b : b + 1]
+                elif fn == "or":
+                    found = found | x[a, b : b + 1]
+                else:
+                    found = found ^ x[a, b : b + 1]
+            y[b : b + 1] = found
+        for b in ts.tile.grid((B, 1)):
+            every = ts.tile.full((1,), True, ts.bool_)
+            for a in ts.tile.range(A):
+                every = every & (x[a, b : b + 1] != 3)
+            z[b : b + 1] = every
+
+    def reference(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        combine = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[fn]
+        return combine(combine.reduce(x, 0), np.array(93, x.dtype)), (x != 3).all(0)
+
+    return kernel, reference
+
+
 def cases() -> list[Case]:
     found: list[Case] = []
     for number, (a, b, c) in enumerate(SHAPES * 2):
@@ -96,6 +123,16 @@ def cases() -> list[Case]:
         ):
             kernel, reference = make(dt)
             found.append(Case(f"{name}-{words}", kernel, given, reference, backends=ON))
+    for fn, name in (("and", "i32"), ("and", "u16"), ("or", "i64"), ("xor", "i16")):
+        dt = dtype(name)
+        kernel, reference = bits(fn, dt)
+
+        def of_bits(rng: np.random.Generator, fn: str = fn, dt: Any = dt) -> list[Any]:
+            x = rng.integers(0, 1 << 20, (2100, 2)) | 68 if fn == "and" else rng.integers(0, 3, (2100, 2))
+            x[1900, 0] = 3 if fn == "or" else x[1900, 0]
+            return [x.astype(dt.numpy()), Output((2,), dt), Output((2,), dtype("bool"))]
+
+        found.append(Case(f"{fn}-{name}", kernel, of_bits, reference, backends=ON[1:4]))
     return found
 
 

@@ -164,4 +164,20 @@ def is_neutral(fn: str, value: SSAValue) -> bool:
 
 def neutral(fn: str, like: SSAValue) -> float:
     """Return what changes nothing that it is combined with."""
-    return 0 if fn == "xor" else identity_of(_REDUCTIONS[fn], dtype_of(element_of(like.type)))
+    dtype = dtype_of(element_of(like.type))
+    if fn == "xor":
+        return 0
+    if fn == "and" and dtype.kind != "bool":
+        return -1 if dtype.kind == "int" else (1 << dtype.bits) - 1
+    return identity_of(_REDUCTIONS[fn], dtype)
+
+
+def reduction_of(fn: str, type_: Attribute) -> str:
+    """Return the reduction that combines the elements of tiles of a type by a function.
+
+    Raises:
+        Unfit: there is none, as for bits of integers.
+    """
+    if fn not in _REDUCTIONS or (fn in ("and", "or") and dtype_of(element_of(type_)).kind != "bool"):
+        raise Unfit("no reduction combines bits of integers")
+    return _REDUCTIONS[fn]

@@ -232,3 +232,12 @@ def test_norms_over_one_element_do_not_depend_on_it(shape, over):
     gradients = torch.autograd.grad(out, (x, weight, bias), torch.randn(shape))
     torch.testing.assert_close(out, bias.expand(shape))
     assert all(torch.equal(gradient, torch.zeros_like(gradient)) for gradient in gradients[:2])
+
+
+@pytest.mark.parametrize("given", [float("nan"), float("inf")])
+def test_norms_over_one_element_keep_what_is_not_finite(given):
+    x, weight = torch.randn(4, 1, requires_grad=True), torch.randn(1)
+    cotangents = torch.tensor([[1.0], [given], [2.0], [3.0]])
+    (got,) = torch.autograd.grad(run(lambda x: F.layer_norm(x, (1,), weight), x), x, cotangents)
+    (wanted,) = torch.autograd.grad(F.layer_norm(x, (1,), weight), x, cotangents)
+    assert torch.equal(got.isnan(), wanted.isnan())

@@ -34,7 +34,7 @@ from tessera.numerics.dtypes import DType
 from tessera.target.divisors import WIDEST
 
 WORD_BYTES = 4
-"""What is loaded of accesses in which a tensor may end."""
+"""Of the words in which accesses are loaded in which a tensor may end."""
 
 
 class BoxAddresses:
@@ -295,11 +295,9 @@ def _load_cut(
     inside, element = box.predicate(at), LLVMType(_register_element(dtype))
     words = emitter.load_holding(box.pointer(at), inside, count * dtype.bytes // WORD_BYTES)
     units = emitter.unpack(words, dtype, count)
-    there: list[str | None] = [inside, *(box.before_end(at, axis, place) for place in range(1, count))]
-    if fill is not None:  # where none is inside, what was loaded is 0
-        there = [inside, *(emitter.both(inside, each) for each in there[1:])]
-    elif inside is not None:
-        there[0] = None
+    ends = [box.before_end(at, axis, place) for place in range(1, count)]
+    # Where none is inside, what was loaded is 0.
+    there = [None, *ends] if fill is None else [inside, *(emitter.both(inside, end) for end in ends)]
     return [
         unit if each is None else emitter.ops.select(element, each, unit, otherwise)
         for each, unit in zip(there, units, strict=True)
@@ -359,7 +357,7 @@ def emit_store(emitter: SimtEmitter, op: StoreOp) -> None:
             if masks is not None:
                 predicate = emitter.both(predicate, masks[access.registers[0]])
             values = [units[r] for r in access.registers]
-            if op.cut is None or box.is_whole(access.at, axis, count):
+            if op.cut is None or count == 1 or box.is_whole(access.at, axis, count):
                 emitter.store_words(box.pointer(access.at), emitter.pack(values, dtype), predicate)
             else:
                 _store_cut(emitter, box, access.at, axis, values, dtype, predicate)

@@ -22,7 +22,7 @@ After, of a launch for many images and few channels, beside the one for others::
 
 Programs that are neighbours along a dimension behind the one of the loop read what lies side by side: where there are
 enough of those, and each reads less than a line of the cache, they are batched instead (`batch_programs`). Sums,
-products, maxima, minima and operations on bits are rewritten; under `strict` those whose bits any order gives.
+products, maxima, minima and, of conditions, `&` and `|` are rewritten; under `strict` those whose bits any order gives.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.data import dataclass
 from tessera.ir.batching import Apart, StepBatch
-from tessera.ir.carried_sums import combining_function, is_in_order, is_neutral, neutral
+from tessera.ir.carried_sums import combining_function, is_in_order, is_neutral, neutral, reduction_of
 from tessera.ir.inserter import Inserter
 from tessera.ir.notes import Unfit, note
 from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp, SplatOp, constant_value
@@ -129,7 +129,7 @@ class _Sum:
 
     def total(self, insert: Inserter, sums: SSAValue, first: SSAValue) -> SSAValue:
         """Return what the loop carried before, from the sums of all steps that were done at once."""
-        value = insert.value(ReduceOp(sums, 0, next(name for name, fn in COMBINE.items() if fn == self.fn)))
+        value = insert.value(ReduceOp(sums, 0, reduction_of(self.fn, sums.type)))
         for op in self.after:
             value = insert.value(op.clone({op.operands[0]: value}))
         return value if is_neutral(self.fn, first) else insert.value(ElementwiseOp(self.fn, [first, value]))
@@ -156,6 +156,7 @@ def _sum_of(loop: scf.ForOp, place: int, profile: str) -> _Sum:
         raise Unfit("what is added is not added at once")
     if is_in_order(fn, joined.result.type, profile):
         raise Unfit("the profile gives the order of the sum")
+    reduction_of(fn, joined.result.type)
     added = joined.args[1 - list(joined.args).index(carried)]
     after, tile = list[Operation](), added
     while isinstance(op := tile.owner, (*_SHAPING, ReduceOp)) and op.parent is block and tile.uses.get_length() == 1:
