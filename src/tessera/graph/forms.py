@@ -88,11 +88,19 @@ def viewer() -> Any:
     """
     torch: Any = sys.modules["torch"]
     quick = getattr(getattr(torch._C._dynamo, "guards", None), "_reinterpret_tensor", None)
-    return quick or _strided
+    return quick or viewed
 
 
-def _strided(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...], after: int) -> Any:
-    return tensor.detach().as_strided(shape, strides, tensor.storage_offset() + after)
+def viewed(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...], after: int) -> Any:
+    """Return a part of a tensor that has its version: PyTorch refuses backward passes when either was changed since.
+
+    Args:
+        tensor: the tensor.
+        shape: sizes.
+        strides: how many elements apart neighbours are.
+        after: how many elements after the tensor's start it starts.
+    """
+    return tensor.as_strided(shape, strides, tensor.storage_offset() + after).detach()
 
 
 def typed(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...], after: int, dtype: Any) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 
 from tessera.driver.launch import stream_source
 from tessera.graph.edges import Number
-from tessera.graph.forms import Form, Part, creator, laid, typed, viewer
+from tessera.graph.forms import Form, Part, creator, laid, typed, viewed, viewer
 from tessera.graph.pieces import Pieces, Recording, Together
 from tessera.graph.recorded import Launches, Other, View
 from tessera.graph.runs import Apply, Call, Direct, Run, Seen, leaves_of, lying
@@ -236,6 +236,8 @@ class _TensorWriter(_Writer):
         """Texts of addresses that are known."""
         self._raw: dict[int, str] = {}
         """Names of arguments as they came, by number."""
+        self._shared: set[int] = set()
+        """Values in whose memory callers have several tensors."""
         self._count = 0
         create, self.is_here = creator(recording.like.device)
         self._create = self._name(create, "new")
@@ -322,14 +324,15 @@ class _TensorWriter(_Writer):
             self._add(f"{found} = {self._viewed(root, part)}")
         return found
 
-    def _viewed(self, root: int, part: Part) -> str:
-        """Return the text of a new tensor in a value's memory."""
+    def _viewed(self, root: int, part: Part, is_shared: bool = False) -> str:
+        """Return the text of a new tensor in a value's memory; if it is shared, PyTorch knows what it is a view of."""
         name, own = self._base[root]
         form, after = part.form, part.after
         if form.dtype is not own.dtype:
             dtype = self._name(form.dtype, "dtype")
             return f"{self._name(typed, 'typed')}({name}, {form.shape}, {form.strides}, {after}, {dtype})"
-        return f"{self._name(viewer(), 'view')}({name}, {form.shape}, {form.strides}, {after // form.dtype.itemsize})"
+        view = self._name(viewed if is_shared else viewer(), "view")
+        return f"{view}({name}, {form.shape}, {form.strides}, {after // form.dtype.itemsize})"
 
     def _other(self, item: Other) -> None:
         run = item.run
@@ -387,6 +390,8 @@ class _TensorWriter(_Writer):
 
     def _give(self) -> None:
         recording, edges = self._recording, self._recording.edges
+        roots = [self._pieces.roots.of(number)[0] for number in self._given_numbers()]
+        self._shared = {root for root in roots if root in self._raw or roots.count(root) > 1}
         wanted = iter(zip(self._given_numbers(), recording.wanted, strict=True))
         returned: dict[Any, Any] = {}
         if edges is None:
@@ -412,9 +417,13 @@ class _TensorWriter(_Writer):
 
     def _result(self, number: int, part: Part | None, ready: Any, returned: dict[Any, Any]) -> str:
         """Return the text of a result; results that are not the same value are not the same tensor."""
-        if part is None:
-            return self._tensor(number) if ready is None else f"{self._name(ready, 'ready')}({self._tensor(number)})"
         root, before = self._pieces.roots.of(number)
+        is_shared = root in self._shared
+        if part is None:
+            part = Part(before, self._forms[number])
+            is_whole = not before and part.form == self._base[root][1]
+            tensor = self._viewed(root, part, is_shared) if is_shared and not is_whole else self._tensor(number)
+            return tensor if ready is None else f"{self._name(ready, 'ready')}({tensor})"
         part = Part(before + part.after, part.form)
         name, form = self._base[root]
         is_free = root == number or root not in self._raw
@@ -422,7 +431,7 @@ class _TensorWriter(_Writer):
             return name
         if (number, part) not in returned:
             returned[number, part] = f"r{len(returned)}"
-            self._add(f"{returned[number, part]} = {self._viewed(root, part)}")
+            self._add(f"{returned[number, part]} = {self._viewed(root, part, is_shared)}")
         return returned[number, part]
 
 

@@ -1,5 +1,6 @@
 """Calls of compiled graphs after the first: other sizes, layouts, threads and failures beside PyTorch's own results."""
 
+import contextlib
 import threading
 from types import SimpleNamespace
 
@@ -255,6 +256,50 @@ def test_autocast_around_backward_changes_nothing(plain):
             assert x.grad.dtype == torch.float32
             found.append((y, x.grad, w.grad))
         torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w: x @ w.t(),
+        lambda x, w: x.exp() @ w[:, 1:],
+        lambda x, w: F.conv1d(x[None], w.view(3, 3, 1)),
+        lambda x, w: x @ torch.view_as_complex(w.view(9)[:6].view(3, 2)).abs().view(3, 1),
+    ],
+    ids=["transposed", "sliced", "viewed", "complex"],
+)
+def test_arguments_that_change_before_backward_are_refused(function):
+    whole = compile_(function)
+    for _ in range(3):
+        x, w = torch.rand(3, 3).requires_grad_(), torch.rand(3, 3).requires_grad_()
+        y = whole(x, w)
+        with torch.no_grad():
+            w.mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (lambda y: (y, y.t().tanh()))(x.exp()),
+        lambda x: (lambda y: (y.t(), y[1:].exp()))(x.sigmoid()),
+        lambda x: x.t().sigmoid(),
+    ],
+    ids=["both", "sliced", "turned"],
+)
+def test_results_that_change_before_backward_are_refused_or_others_than_what_is_kept(function):
+    whole = compile_(function)
+    for _ in range(3):
+        x = torch.rand(3, 4, dtype=torch.float64).requires_grad_()
+        found, wanted = (torch.utils._pytree.tree_leaves(call(x)) for call in (whole, function))
+        want = torch.autograd.grad(sum(one.cos().sum() for one in wanted), x)
+        total = sum(one.cos().sum() for one in map(torch.clone, found))
+        found[0].detach().mul_(2)
+        got = want
+        with contextlib.suppress(RuntimeError):
+            got = torch.autograd.grad(total, x)
+        check(got, want)
 
 
 def test_tensors_are_made_quickly_where_their_device_is_current(monkeypatch):
