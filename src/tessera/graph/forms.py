@@ -11,6 +11,7 @@ import numpy as np
 
 from tessera.data import dataclass
 from tessera.ops import arrays
+from tessera.runtime.device import CPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ def creator(device: Any) -> tuple[Creator, Callable[[], bool] | None]:
     quick = getattr(getattr(torch._C._dynamo, "guards", None), f"_empty_strided_{device.type}", None)
     module = getattr(torch, device.type, None)
     if quick is not None and module is not None:
-        if device.type == "cpu" or module.device_count() == 1:
+        if device.type == CPU.kind or module.device_count() == 1:
             return quick, None
         current = getattr(torch._C, f"_{device.type}_getDevice", None)
         if current is not None and device.index is not None:

@@ -92,7 +92,7 @@ class SimtEmitter(Emitter):
 
     def load_holding(self, pointer: str, predicate: str | None, count: int = 1) -> list[str]:
         """Load so many i32, aligned as a whole, around elements; zeros where the predicate is false."""
-        raise NotImplementedError
+        return self.load_words(pointer, [I32] * count, predicate)
 
     def store_words(self, pointer: str, words: Sequence[tuple[LLVMType, str]], predicate: str | None) -> None:
         """Store words to global memory where the predicate is true."""
