@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 FEW = 4
 """A test of so many cases is run with all of them."""
-PART = 16
+PART = 24
 """One in so many cases of other tests is drawn, and what it takes to have every value that several cases have."""
 
 Case = Mapping[str, int]
