@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from xdsl.ir import SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.ir.inserter import Inserter
 from tessera.ir.tile.elementwise import constant_value
+from tessera.ir.tile.structure import GridOp
 
 
 def at_least(insert: Inserter, extent: SSAValue, least: int) -> SSAValue | bool:
@@ -44,3 +46,18 @@ def all_are(insert: Inserter, conditions: Iterable[tuple[SSAValue | bool, bool]]
         value = condition if wanted else insert.binary("sub", insert.constant(1), condition)
         found = value if found is None else insert.binary("mul", found, value)
     return 1 if found is None else found
+
+
+def put_beside(grid: GridOp, first: GridOp, guard: SSAValue) -> None:
+    """Put a launch before another one, which from now on has programs where a condition holds.
+
+    Args:
+        grid: the launch that is there.
+        first: a launch with a guard of its own, in no block.
+        guard: the condition, computed before `grid`.
+    """
+    end = grid.next_op
+    assert end is not None
+    grid.detach()
+    for launch in (first, grid.when(guard)):
+        Rewriter.insert_op(launch, InsertPoint.before(end))

@@ -51,7 +51,7 @@ from tessera.ir.types import dtype_of, index
 from tessera.ir.walking import ops_in
 from tessera.numerics.functions import COMBINE
 from tessera.schedule.gpu.steps import only_reads
-from tessera.schedule.launch_guards import all_are, at_least
+from tessera.schedule.launch_guards import all_are, at_least, put_beside
 from tessera.schedule.scheduled_pass import GridPass
 
 BYTES = 8192
@@ -243,10 +243,6 @@ def _batched(kernel: KernelOp, loop: scf.ForOp, profile: str) -> None:
 def _beside(grid: GridOp, copy: GridOp, guard: SSAValue) -> GridOp:
     """Put two launches in the place of one: a copy, returned, where a condition holds, and what it was where not."""
     insert = Inserter(InsertPoint.before(grid), grid)
-    other, end = insert.binary("sub", insert.constant(1), guard), grid.next_op
-    assert end is not None
-    grid.detach()
     first = copy.when(guard)
-    for launch in (first, grid.when(other)):
-        Rewriter.insert_op(launch, InsertPoint.before(end))
+    put_beside(grid, first, insert.binary("sub", insert.constant(1), guard))
     return first

@@ -40,6 +40,7 @@ from tessera.ir.tile.types import TensorType, element_of, shape_of
 from tessera.ir.types import dtype_of, element_type
 from tessera.ir.walking import ops_in
 from tessera.numerics import dtypes
+from tessera.schedule.launch_guards import put_beside
 from tessera.schedule.scheduled_pass import GridPass
 
 ELEMENTS = 4096
@@ -82,12 +83,8 @@ class PrivateSumsPass(GridPass):
         if grid.guard is not None:
             guard = insert.binary("mul", guard, grid.guard)
         other = insert.binary("sub", one if grid.guard is None else grid.guard, guard)
-        end = grid.next_op
-        assert end is not None
         new = self._launch(grid, tensor, guard)
-        grid.detach()
-        for launch in (new, grid.when(other)):
-            Rewriter.insert_op(launch, InsertPoint.before(end))
+        put_beside(grid, new, other)
         note(new, "private_sums", [f"programs add to {ELEMENTS} elements of their own in shared memory first"])
 
     def _launch(self, grid: GridOp, tensor: SSAValue, guard: SSAValue) -> GridOp:
