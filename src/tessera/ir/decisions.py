@@ -166,6 +166,13 @@ UNEVEN = Decision(
 )
 LAST_FIRST = 2
 """A value of `UNEVEN`."""
+UNEVEN_AXIS = Decision(
+    "uneven_axis",
+    "the one dimension of the grid along which tiles take different numbers of steps",
+    (GridOp,),
+    ("warp-specialize",),
+    most=None,
+)
 MISPLACED = Decision(
     "misplaced",
     "bits of the kernel's arguments that roles could fetch if they began at multiples of 16 bytes, as did their rows",

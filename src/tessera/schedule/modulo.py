@@ -17,6 +17,7 @@ from xdsl.ir import Operation, SSAValue
 from tessera.data import dataclass
 from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
 from tessera.ir.tile.roles import BarrierArriveOp, BarrierWaitOp
+from tessera.ir.tile.shared import SharedLoadOp
 from tessera.ir.tile.types import TileType
 from tessera.schedule.costs import Engine, registers_of
 from tessera.schedule.dependences import Edge, Graph, Node, guards, is_remade, links_of, operands_within, rings_read
@@ -99,6 +100,11 @@ def overlapped(graph: Graph) -> list[Schedule]:
         return []
     found = [schedule for stage in _stages(graph) if (schedule := _ordered(graph, stage)) is not None]
     return sorted(found, key=lambda schedule: (schedule.cycles, schedule.registers()))
+
+
+def within(graph: Graph) -> Schedule | None:
+    """Return the schedule that overlaps ops of the same iteration alone: tiles wait in registers for no other one."""
+    return _ordered(graph, dict.fromkeys(graph.start, 0)) if len(graph.products) > 1 else None
 
 
 def _stages(graph: Graph) -> Iterator[dict[Operation, int]]:
@@ -216,22 +222,25 @@ class _ListScheduler:
         return len(self.urgency) == len(self.before)
 
     def _preference(self, node: Node) -> tuple[int, float, int]:
-        """Return what is done first: releases, products (the longest way first), vector work in order, waits."""
+        """Return what is done first: releases, products (the longest way first), vector work in order, waits.
+
+        What is read from shared memory takes registers, so that it is read where nothing else is missing.
+        """
         if isinstance(node.op, BarrierArriveOp):
             return 0, 0, node.position
         if node.engine == Engine.TENSOR or (isinstance(node.op, BarrierWaitOp) and self._is_wanted(node)):
             return 1, -self.urgency[node], node.position
-        if isinstance(node.op, BarrierWaitOp):
+        if isinstance(node.op, BarrierWaitOp) or (isinstance(node.op, SharedLoadOp) and not self._is_wanted(node)):
             return 4, 0, node.position
         if node.op in self.ends:
             return 3, self.ends[node.op], node.position
         return 2, 0, node.position
 
-    def _is_wanted(self, wait: Node) -> bool:
-        """Return whether only barriers hold back a reader of the ring."""
+    def _is_wanted(self, node: Node) -> bool:
+        """Return whether only others like a wait, or a load from shared memory, hold back an op that follows it."""
         return any(
-            all(isinstance(b.op, BarrierWaitOp) for b in self.before[reader] if b in self.left)
-            for reader in self.after[wait]
+            all(isinstance(b.op, type(node.op)) for b in self.before[reader] if b in self.left)
+            for reader in self.after[node]
             if not isinstance(reader.op, BarrierWaitOp | BarrierArriveOp)
         )
 

@@ -76,8 +76,10 @@ def value_of(value: Any, known: dict[Any, int]) -> int:
     if isinstance(op, arithmetic.CastOp):
         return value_of(op.source, known)
     args = [value_of(arg, known) for arg in op.args]
-    functions = {"add": int.__add__, "sub": int.__sub__, "mul": int.__mul__, "lt": int.__lt__}
-    return int({**functions, "floordiv": int.__floordiv__}[op.fn.data](*args))
+    functions = {"add": int.__add__, "sub": int.__sub__, "mul": int.__mul__, "lt": int.__lt__, "le": int.__le__}
+    functions |= {"floordiv": int.__floordiv__, "mod": int.__mod__, "maximum": max, "minimum": min}
+    functions |= {"select": lambda which, a, b: a if which else b}
+    return int(functions[op.fn.data](*args))
 
 
 def _tile_of(branch: scf.IfOp) -> Any:
@@ -114,6 +116,32 @@ def test_uneven_tiles_are_taken_there_and_back(programs: int) -> None:
             taken.append(mine)
         assert sorted(tile for mine in taken for tile in mine) == list(range(heads * blocks))
         assert all(mine[1] == 2 * programs - 1 - mine[0] for mine in taken if len(mine) > 1)
+
+
+@pytest.mark.parametrize(("programs", "by_length"), [(1, False), (5, False), (6, True), (7, True), (40, True)])
+def test_tiles_of_a_round_are_of_one_length_where_enough_programs_share_a_head(programs: int, by_length: bool) -> None:
+    heads, blocks = 3, 5
+    func = lowered(attention)
+    (split,) = ops(func, target.RolesOp)
+    known = {
+        arg: {0: heads, 1: 64 * blocks}[record.axis]
+        for record, arg in zip(func.parameters, func.body.block.args, strict=True)
+        if record.kind == "size"
+    }
+    known |= {ops(func, ProgramIdOp)[0].result: 0, ops(func, ProgramCountOp)[0].result: programs}
+    (loop,) = [op for op in split.producer.block.ops if isinstance(op, scf.ForOp)]
+    (branch,) = [op for op in loop.body.block.ops if isinstance(op, scf.IfOp)]
+    queries = next(op for op in branch.true_region.block.ops if isinstance(op, target.BulkCopyOp))
+    found = []
+    for number in range(heads * blocks):
+        here = known | {loop.body.block.args[0]: number, loop.body.block.args[-1]: 0}
+        _, place, head = (value_of(one, here) for one in queries.coordinates)
+        found.append((place // 64, head))
+    assert sorted(found) == [(block, head) for block in range(blocks) for head in range(heads)]
+    lengths = [block for block, _ in found]
+    assert (lengths == sorted(lengths, reverse=True)) == by_length
+    if not by_length:
+        assert [head for _, head in found] == sorted((head for _, head in found), reverse=True)
 
 
 def test_copies_are_of_the_producer_and_products_of_the_consumers() -> None:

@@ -343,16 +343,25 @@ def emulated(kernel, target, arrays, dims, numbers, **constants):
         one.reshape(-1).view(np.uint8)[...] = device.back(number)
 
 
-@pytest.mark.parametrize(("target", "causal"), [("sm_80", False), ("sm_90a", True)])
-def test_what_gpus_would_compute(target, causal):
+@pytest.mark.parametrize(
+    ("target", "causal", "groups", "sizes", "block"),
+    [
+        ("sm_80", False, 1, (70, 100, 32), (64, 64)),
+        ("sm_90a", True, 1, (70, 100, 32), (64, 64)),
+        ("sm_90a", True, 2, (136, 136, 64), (64, 128)),  # rows of statistics go through rings, two groups of warps
+        ("sm_90a", False, 1, (136, 136, 64), (64, 128)),
+    ],
+)
+def test_what_gpus_would_compute(target, causal, groups, sizes, block):
     rng = np.random.default_rng(10)
-    q, k, v, grad = operands(rng, (1, 2, 1, 70, 100, 32, 32), ts.f16)
+    queries, keys, head = sizes
+    q, k, v, grad = operands(rng, (1, 2, groups, queries, keys, head, head), ts.f16)
     out, lse, slopes = by_torch(q, k, v, grad, causal=causal)
-    numbers = 32**-0.5, 1.0, 0, 0, 0
+    numbers = head**-0.5, 1.0, 0, 0, 0
     options = dict.fromkeys(("bias", "slopes", "starts_q", "starts_k", "partials", "counts", "blocks"))
     options |= {"causal": causal, "windowed": False, "caps": False, "empties": False, "plain": True, "mods": NO_MODS}
     options |= {"acc": ts.f32, "T": ts.f16, "S": ts.f32, "BM": 64, "BN": 64}
-    dims = {"B": 1, "H": 2, "G": 1, "M": 70, "N": 100, "D": 32, "E": 32}
+    dims = {"B": 1, "H": 2, "G": groups, "M": queries, "N": keys, "D": head, "E": head}
     found, sums = np.full(out.shape, np.nan, np.float16), np.full(lse.shape, np.nan, np.float32)
     emulated(kernels.forward, target, [q, k, v, found, sums], dims, numbers, sinks=None, **options)
     lib.close(found, out, ts.f16, 4)
@@ -361,6 +370,7 @@ def test_what_gpus_would_compute(target, causal):
     common = [grad, q, k, v, lse.astype(np.float32), delta]
     made = [np.full_like(one, np.nan) for one in (q, k, v)]
     emulated(gradients.query_gradients, target, [*common, made[0]], dims, numbers, of_bias=None, **options)
+    options |= dict(zip(("BM", "BN"), block, strict=True)) | {"grouped": groups != 2}
     emulated(gradients.key_gradients, target, [*common, *made[1:]], dims, numbers, **options)
     for one, exact in zip(made, slopes, strict=True):
         lib.close(one, exact, ts.f16, 8)

@@ -57,6 +57,8 @@ def _load_rules() -> None:
 
 LONG = 16384
 """Elements of the shortest tile of which groups of neighbours are reduced in a thread, however they are loaded."""
+LEAST_SHARING = 2
+"""Programs at least that share what tiles of other dimensions have in the L2 cache."""
 MOST_GROUPED = 8
 """Neighbours of such a group at most."""
 
@@ -122,7 +124,7 @@ def _persistent(context: SimtContext, grid: GridOp, body: list[Operation]) -> No
     With P programs, program p takes tile r * P + p in round r; several consumer groups take the rounds in turn. Where
     tiles differ in length, the order of the programs is reversed after each round, so that no program always takes the
     longer ones; where the later ones are longer, tiles are taken from the last to the first, so that short ones fill up
-    the last round.
+    the last round. Where they differ along one dimension, those of a round are of the same place along it.
     """
     context.location = grid.location
     inner = _inner(grid, body)
@@ -169,7 +171,7 @@ class _Walk:
     def one_tile(self, number: SSAValue, run: TileRun, state: Sequence[SSAValue]) -> None:
         """Write what is done of one tile, at the end of a block."""
         self.context.location = self.grid.location
-        _decompose(self.context, self.grid, number)
+        _decompose(self.context, self.grid, number, self.stride)
         self.context.lower_block(self.inner)
         self.context.emit(scf.YieldOp(*run(state)))
 
@@ -344,12 +346,14 @@ def _dim(context: SimtContext, op: DimOp) -> None:
     )
 
 
-def _decompose(context: SimtContext, grid: GridOp, program: SSAValue) -> None:
+def _decompose(context: SimtContext, grid: GridOp, program: SSAValue, together: SSAValue | None = None) -> None:
     """Turn the number of a tile into the offset of its tile in each dimension.
 
-    Two-dimensional grids are walked in groups of `tessera_schedule.group` rows of tiles, so that programs that run
-    together share operands in the L2 cache; others in row-major order. The arithmetic is 32-bit unsigned, as
-    64-bit division is slow on GPUs and a launch has fewer than 2^31 programs.
+    Where tiles take different numbers of steps along one dimension, it is walked outermost, unless that left fewer than
+    `LEAST_SHARING` of the programs that run `together` for each place along the others: they share what these have in
+    the L2 cache. Other grids of two dimensions are walked in groups of `tessera_schedule.group` rows of tiles, so that
+    programs that run together share operands there; all others in row-major order. The arithmetic is 32-bit unsigned,
+    as 64-bit division is slow on GPUs and a launch has fewer than 2^31 programs.
     """
     u32 = element_type(dtypes.u32)
     scalars = context.scalars
@@ -358,17 +362,37 @@ def _decompose(context: SimtContext, grid: GridOp, program: SSAValue) -> None:
         scalars.cast(scalars.ceildiv(context.scalar(extent), block), u32)
         for extent, block in zip(grid.extents, grid.block_sizes, strict=True)
     ]
-    group = decisions.GROUP.of(grid) or 1
-    if len(counts) == 2 and group > 1:
+    group, axis = decisions.GROUP.of(grid) or 1, decisions.UNEVEN_AXIS.of(grid)
+    if len(counts) == 2 and group > 1 and axis is None:
         places = _grouped(context, number, counts, group)
     else:
-        places: list[SSAValue] = []
-        for count in reversed(counts[1:]):
-            places.append(scalars.binary("mod", number, count, u32))
-            number = scalars.binary("floordiv", number, count, u32)
-        places = [*([number] if counts else []), *reversed(places)]
+        places = _row_major(context, number, counts)
+        if together is not None and axis is not None and len(counts) > 1:
+            turned = _outermost(context, number, counts, axis)
+            sharing = scalars.constant(LEAST_SHARING, u32)
+            for count in (*counts[:axis], *counts[axis + 1 :]):
+                sharing = scalars.binary("mul", sharing, count, u32)
+            few = context.value(ElementwiseOp("le", [sharing, scalars.cast(together, u32)]))
+            pairs = zip(turned, places, strict=True)
+            places = [context.value(ElementwiseOp("select", [few, *pair])) for pair in pairs]
     for argument, place, block in zip(grid.body.block.args, places, grid.block_sizes, strict=True):
         context.define(argument, scalars.mul(scalars.cast(place, index), block))
+
+
+def _row_major(context: SimtContext, number: SSAValue, counts: Sequence[SSAValue]) -> list[SSAValue]:
+    """Return where a tile lies in each dimension, whose numbers of tiles are given, the last one running fastest."""
+    u32, scalars = element_type(dtypes.u32), context.scalars
+    places: list[SSAValue] = []
+    for count in reversed(counts[1:]):
+        places.append(scalars.binary("mod", number, count, u32))
+        number = scalars.binary("floordiv", number, count, u32)
+    return [*([number] if counts else []), *reversed(places)]
+
+
+def _outermost(context: SimtContext, number: SSAValue, counts: Sequence[SSAValue], axis: int) -> list[SSAValue]:
+    """Return the same with a dimension that runs slowest."""
+    first, *rest = _row_major(context, number, [counts[axis], *counts[:axis], *counts[axis + 1 :]])
+    return [*rest[:axis], first, *rest[axis:]]
 
 
 def _grouped(context: SimtContext, number: SSAValue, counts: list[SSAValue], group: int) -> list[SSAValue]:

@@ -16,7 +16,8 @@ from tessera.ir.layouts import LinearLayout
 from tessera.ir.tile.elementwise import BitcastOp, CastOp, ElementwiseOp, RoundTf32Op
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
-from tessera.ir.tile.types import TileType, element_of
+from tessera.ir.tile.shared import SharedLoadOp
+from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
 from tessera.ir.walking import ops_in
 from tessera.lower.simt.context import tile_shape
@@ -35,6 +36,8 @@ def prefer_consumers(placements: Placements, body: Iterable[Operation]) -> None:
         for op in ops_in(top):
             if isinstance(op, LoadOp) and isinstance(op.result.type, TileType):
                 _prefer(placements, op)
+                _prefer_places(placements, op)
+            if isinstance(op, SharedLoadOp) and len(shape_of(op.result.type)) == 1:
                 _prefer_places(placements, op)
             if isinstance(op, scf.ForOp):
                 _prefer_carried(placements, op)
@@ -78,7 +81,7 @@ def _only_use(placements: Placements, tile: SSAValue) -> tuple[list[SSAValue], L
     return (list(chain), wanted.pop()) if len(wanted) == 1 else None
 
 
-def _prefer_places(placements: Placements, op: LoadOp) -> None:
+def _prefer_places(placements: Placements, op: LoadOp | SharedLoadOp) -> None:
     """Load what there is one of for a row, such as its place or a factor, where the threads are that have the row."""
     wanted = _wanted_of_rows(placements, op.result)
     if wanted is not None and len(wanted) == 1:

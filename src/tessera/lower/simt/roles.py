@@ -191,9 +191,11 @@ def _coordinate(context: SimtContext, op: BulkCopyOp | BulkStoreOp, axis: int) -
 
 
 def _box(op: BulkCopyOp | BulkStoreOp, order: Sequence[int]) -> list[int]:
-    """Return the box of one copy: at most a panel wide."""
+    """Return the box of one copy: at most a panel wide, but for a row by itself."""
     assert isinstance(op.buffer.type, SharedType)
-    return panel_box([op.size_list[axis] for axis in order], dtype_of(op.buffer.type.element).bytes)
+    sizes = [op.size_list[axis] for axis in order]
+    is_row = len(op.buffer.type.shape) == 1
+    return sizes if is_row else panel_box(sizes, dtype_of(op.buffer.type.element).bytes)
 
 
 @lowers(BulkStoreOp)

@@ -210,6 +210,7 @@ def key_gradients(
     before: I64,
     after: I64,
     most: I64,
+    grouped: Constant,
     causal: Constant,
     windowed: Constant,
     caps: Constant,
@@ -236,9 +237,12 @@ def key_gradients(
         each = max(ts.cdiv(end - start, BM), 0)
         if blocks is not None:
             each = ts.cdiv(listed(counts, b, group, n), BM)
-        for step in ts.tile.range(H // G * each):
-            h = group * (H // G) + step // each
-            m = start + step % each * BM if blocks is None else nth(blocks, b, group, n, step % each * BM)
+        for step in ts.tile.range(H // G * each if grouped else each):
+            # Numbers of 32 bits: a step waits for their quotient.
+            turn_of = step.to(ts.i32) // each.to(ts.i32) if grouped else 0
+            place = step - turn_of.to(ts.i64) * each if grouped else step
+            h = group * (H // G) + turn_of if grouped else group
+            m = start + place * BM if blocks is None else nth(blocks, b, group, n, place * BM)
             rows = q[b, h, q0 + m : q0 + m + BM, :]
             g = grad[b, h, q0 + m : q0 + m + BM, :]
             scores = scaled(ts.tile.mma(keys, rows.T), scale, softcap, caps, plain)
@@ -250,7 +254,7 @@ def key_gradients(
                 scores = scores + away(steps, m + apart, n, acc) * slopes[h]
             these, those = places(m, BM)[None, :], places(n, BN)[:, None]
             scores, turn = with_slope(scores, mods, z, h, these, those)
-            whole = is_whole(partials, b, group, n, step % each * BM)
+            whole = is_whole(partials, b, group, n, place * BM)
             scores = allowed(scores, mods, whole, z, h, these, those)
             if slopes is not None or turn is not None or starts_q is not None:
                 # Of no query: they would be powers of what is not there.

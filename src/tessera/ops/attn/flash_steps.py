@@ -22,8 +22,8 @@ from tessera.target.records import TargetRecord
 
 FAR = 2**31 - 1
 """A window that reaches so far has no end."""
-_NARROW_HEAD, _WIDE_HEAD = 64, 144
-"""Elements of heads up to which, and from which on, blocks are longer or shorter."""
+_WIDE_HEAD = 144
+"""Elements of heads up to which blocks are longer."""
 _APART = 2048
 """Bytes of shared memory that operands leave to what threads exchange."""
 _SMALLEST = 16
@@ -88,15 +88,11 @@ class Blocks:
         return self._fitting(*most, sum(self.head), sum(self.head))
 
     def of_keys(self) -> dict[str, int]:
-        """Return those of gradients of keys and values.
-
-        Those of wider heads take fewer queries at a time, so that one role fetches while others compute: 1.56 ms for
-        2.81 of 4096 causal positions of 4 x 16 heads of 128 on an H100.
-        """
+        """Return those of gradients of keys and values."""
         if not self.target.simt:
             return self._short(128, 64)
         head = max(self.head)
-        most = (128, 64) if head <= _NARROW_HEAD else (128, 32) if head <= _WIDE_HEAD else (64, 32)
+        most = (128, 64) if head <= _WIDE_HEAD else (64, 32)
         found = self._fitting(*((32, 32) if self._is_wide else most), sum(self.head), sum(self.head))
         return {"BM": found["BN"], "BN": found["BM"]}
 
@@ -361,7 +357,8 @@ def _launch_gradient(results: Arguments, grad: Any, grad_lse: Any, *arguments: A
         _run(gradients.query_gradients, (*operands, *call.numbers, call.most_q), constants)
     if wanted[1] and not is_empty:
         operands = *common, *call.lists(across=True), lse, delta, of_k, of_v, call.functions
-        _run(gradients.key_gradients, (*operands, *call.numbers, call.most_k), given | blocks.of_keys())
+        constants = given | blocks.of_keys() | {"grouped": call.q.shape[1] != call.k.shape[1]}
+        _run(gradients.key_gradients, (*operands, *call.numbers, call.most_k), constants)
     if wanted[3]:
         gradients.sink_gradients(call.sinks, lse, delta, of_sinks, acc=acc)
 

@@ -11,9 +11,10 @@ from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import KernelOp
 from tessera.ir.tile.types import TileType
 from tessera.schedule.gpu.copies import stored_transposed
-from tessera.schedule.hopper.limits import why_no_rows
+from tessera.schedule.hopper.limits import BOX_LIMIT, why_no_rows
 from tessera.schedule.hopper.tensor_maps import check_tensor
 from tessera.schedule.products import why_not_read
+from tessera.target.fragments import PANEL_BYTES
 
 PHASE_ROWS = 8
 """Rows after which the swizzle of a panel repeats: a stage holds whole repeats."""
@@ -64,10 +65,14 @@ def check_box(kernel: KernelOp, op: LoadOp) -> None:
     assert isinstance(op.result.type, TileType)
     if op.mask is not None or op.fill is not None:
         raise Unfit(f"the tile of {name_of(kernel, op)} is loaded under a mask or with a fill")
-    if op.result.type.rank != 2:
-        raise Unfit(f"the tile of {name_of(kernel, op)} is of rank {op.result.type.rank}, not 2")
+    if op.result.type.rank not in (1, 2):
+        raise Unfit(f"the tile of {name_of(kernel, op)} is of rank {op.result.type.rank}, not 1 or 2")
     dtype = op.result.type.dtype
     contiguous = check_tensor(kernel, op.tensor, op.offsets, op.kept, op.size_list, dtype, plain=True)
+    if op.result.type.rank == 1:
+        if not PANEL_BYTES < op.size_list[contiguous] * dtype.bytes <= BOX_LIMIT * dtype.bytes:
+            raise Unfit(f"the tile of {name_of(kernel, op)} is no row that is longer than a panel and fits in a box")
+        return
     rows = next(size for axis, size in enumerate(op.size_list) if axis in op.kept and axis != contiguous)
     if rows % PHASE_ROWS:
         raise Unfit(f"the tile of {name_of(kernel, op)} has {rows} rows, not a multiple of {PHASE_ROWS}")

@@ -51,8 +51,9 @@ from tessera.ir.types import dtype_of
 from tessera.schedule.gpu.copies import Staged, qualifies, stored_transposed
 from tessera.schedule.hopper.boxes import ahead_of, check_box, name_of
 from tessera.schedule.hopper.limits import right_panels, why_not_staged
+from tessera.schedule.hopper.rings import top_of
 
-_COMPUTES = (ElementwiseOp, CastOp, BitcastOp, RoundTf32Op, TransposeOp, BroadcastOp, ReshapeOp)
+COMPUTES = (ElementwiseOp, CastOp, BitcastOp, RoundTf32Op, TransposeOp, BroadcastOp, ReshapeOp)
 _MAPS = (ElementwiseOp, CastOp, BitcastOp, RoundTf32Op)
 SMALL_BYTES = 1024
 """Most bytes of a tile that consumers load ahead: it takes few registers a thread."""
@@ -103,7 +104,8 @@ def raw_boxes(kernel: KernelOp, loop: scf.ForOp, stored: set[SSAValue]) -> tuple
         except Unfit as reason:
             plain[op] = str(reason)
         else:
-            found.append(Staged(op, stored_transposed(kernel, op), "panels"))
+            is_row = op.result.type.rank == 1
+            found.append(Staged(op, False, "none") if is_row else Staged(op, stored_transposed(kernel, op), "panels"))
     return found, plain
 
 
@@ -129,7 +131,7 @@ def computed_from(value: SSAValue) -> set[LoadOp]:
     ahead = [value]
     while ahead:
         value = ahead.pop()
-        if value not in seen and isinstance(value.owner, _COMPUTES):
+        if value not in seen and isinstance(value.owner, COMPUTES):
             ahead += value.owner.operands
         seen.add(value)
     return {value.owner for value in seen if isinstance(value.owner, LoadOp)}
@@ -152,6 +154,24 @@ def reduces_rows(op: MmaOp) -> bool:
 def _keeps_places(op: Operation, value: SSAValue) -> bool:
     """Return whether an op makes elements of a tile of those in the same places."""
     return isinstance(op, _MAPS) or (isinstance(op, MmaOp) and op.acc is value)
+
+
+def sink(load: LoadOp) -> None:
+    """Move a load of a row down to the first op that computes with it, behind other shapes of it: it takes registers.
+
+    Its loop stores nothing to what it reads.
+    """
+    block, moved = load.parent, list[Operation]([load])
+    assert block is not None
+    for op in moved:
+        users = [use.operation for result in op.results for use in result.uses]
+        moved += [user for user in users if isinstance(user, ReshapeOp | BroadcastOp) and user.parent is block]
+    users = {top_of(use.operation, block) for op in moved for result in op.results for use in result.uses} - set(moved)
+    first = next((op for op in block.ops if op in users), None)
+    if first is not None:
+        for op in moved:
+            op.detach()
+            block.insert_op_before(op, first)
 
 
 def read_raw(staged: Staged, buffer: SSAValue) -> None:
@@ -293,7 +313,7 @@ def _runs_along_rows(kernel: KernelOp, value: SSAValue) -> bool:
         return not _runs_along_rows(kernel, owner.source)
     if isinstance(owner, LoadOp):
         return stored_transposed(kernel, owner)
-    sources = [v for v in owner.operands if len(shape_of(v.type)) == 2] if isinstance(owner, _COMPUTES) else []
+    sources = [v for v in owner.operands if len(shape_of(v.type)) == 2] if isinstance(owner, COMPUTES) else []
     return bool(sources) and all(_runs_along_rows(kernel, source) for source in sources)
 
 

@@ -94,14 +94,26 @@ def allocate_single(loop: scf.ForOp, operands: list[Staged], body: Block) -> Rin
 
 
 def ring_groups(loop: scf.ForOp, group: Sequence[Staged]) -> list[list[Staged]]:
-    """Group operands by the first and last depth of the products that read them: each group shares its barriers."""
+    """Group operands by the first and last depth of the products that read them: each group shares its barriers.
+
+    Rows by themselves go with operands that are needed no later and kept as long: they are not worth barriers.
+    """
     block = loop.body.block
     depths = product_depths(block)
     found: dict[tuple[int, int], list[Staged]] = {}
     for staged in group:
         at = [depths[product] for user in readers(staged) for product in _products_after(user, block)]
         found.setdefault((min(at, default=0), max(at, default=0)), []).append(staged)
+    rows = [key for key, operands in found.items() if all(len(staged.shape) == 1 for staged in operands)]
+    for key in rows:
+        around = next((other for other in sorted(found) if other not in rows and _is_around(other, key)), None)
+        if around is not None:
+            found[around] += found.pop(key)
     return [found[key] for key in sorted(found)]
+
+
+def _is_around(outer: tuple[int, int], inner: tuple[int, int]) -> bool:
+    return outer[0] <= inner[0] and inner[1] <= outer[1]
 
 
 def readers(staged: Staged) -> list[Operation]:

@@ -10,18 +10,21 @@ from collections.abc import Sequence
 from math import prod
 
 from xdsl.dialects import scf
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from tessera.data import dataclass
 from tessera.ir.notes import Unfit
+from tessera.ir.tile.elementwise import SplatOp
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import GridOp, KernelOp
+from tessera.ir.tile.types import element_of
+from tessera.ir.types import dtype_of
 from tessera.ir.walking import ops_in
 from tessera.schedule.gpu.copies import Staged, qualifies
 from tessera.schedule.hopper.limits import NARROW, ONE_STAGE, Room, usual_warps, why_no_warps
-from tessera.schedule.hopper.prologue import Product, computed_from, staged_bytes
-from tessera.schedule.hopper.rings import ring_groups
+from tessera.schedule.hopper.prologue import COMPUTES, Product, computed_from, staged_bytes
+from tessera.schedule.hopper.rings import ring_groups, top_of
 from tessera.schedule.hopper.stores import bytes_across, final_stores, least_bytes
 from tessera.schedule.knobs import Knobs
 from tessera.schedule.resources import free_shared_bytes
@@ -71,12 +74,48 @@ def consumer_warps(products: Sequence[Product], knobs: Knobs, groups: int) -> in
     """
     rows = [product.shape[0] for product in products]
     warps = knobs.num_warps or usual_warps(min(rows), groups)
-    held = sum(prod(product.shape[:2]) for product in products if not isinstance(product.op.acc.owner, MmaOp))
+    held = _held(products)
     of_steps = [product.shape[1] for product in products if isinstance(product.op.acc.owner, Operation)]
     is_narrow = bool(of_steps) and max(of_steps) <= NARROW
     if (reason := why_no_warps(warps, rows, held, groups, is_narrow)) is not None:
         raise Unfit(reason)
     return warps
+
+
+def _held(products: Sequence[Product]) -> int:
+    """Return the most elements of sums that threads hold at once.
+
+    Sums that go on from one step to the next are held throughout. Those that a step begins with zeros are held until
+    the last use of what follows from them element by element and is not rounded to fewer bits.
+    """
+    kept, spans = 0, list[tuple[int, int, int]]()
+    for product in products:
+        size = prod(product.shape[:2])
+        if isinstance(product.op.acc.owner, SplatOp):
+            spans.append((*_span(product.op), size))
+        elif not isinstance(product.op.acc.owner, MmaOp):
+            kept += size
+    return kept + max((sum(size for a, b, size in spans if a <= at < b) for at, _, _ in spans), default=0)
+
+
+def _span(op: MmaOp) -> tuple[int, int]:
+    """Return the places in its block of a product and of the last op that reads what follows from it."""
+    block = op.parent
+    assert block is not None
+    places = {one: place for place, one in enumerate(block.ops)}
+    last, ahead, seen = places[op], [op.result], {op.result}
+    while ahead:
+        for use in ahead.pop().uses:
+            last = max(last, places.get(top_of(use.operation, block), len(places)))
+            if isinstance(use.operation, COMPUTES):
+                follows = {one for one in use.operation.results if _bits(one) >= _bits(op.result)} - seen
+                seen |= follows
+                ahead += follows
+    return places[op], last
+
+
+def _bits(tile: SSAValue) -> int:
+    return dtype_of(element_of(tile.type)).bits
 
 
 def ring_stages(target: TargetRecord, knobs: Knobs, kernel: KernelOp, grid: GridOp, plan: RolePlan, groups: int) -> int:

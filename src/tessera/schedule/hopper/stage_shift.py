@@ -147,6 +147,29 @@ def shift(loop: scf.ForOp, stage: dict[Operation, int], emit: Emit) -> scf.ForOp
     return new
 
 
+def reorder(loop: scf.ForOp, emit: Emit) -> scf.ForOp:
+    """Replace a loop by one whose iterations do the same in another order, and return the new loop.
+
+    Args:
+        loop: the loop.
+        emit: emits the new loop's body; all of it is of one iteration.
+    """
+    end = loop.body.block.last_op
+    assert end is not None
+    body = Block(arg_types=[argument.type for argument in loop.body.block.args])
+    known: dict[SSAValue, SSAValue] = dict(zip(loop.body.block.args, body.args, strict=True))
+    now = Instance(loop, Inserter(InsertPoint.at_end(body), loop), known.__getitem__)
+    emit(now, now)
+    now.insert.add(scf.YieldOp(*map(now.get, end.operands)))
+    before = Inserter(InsertPoint.before(loop), loop)
+    new = before.add(scf.ForOp(loop.lb, loop.ub, loop.step, loop.iter_args, Region(body)))
+    new.attributes.update(loop.attributes)
+    for old, result in zip(loop.results, new.results, strict=True):
+        old.replace_all_uses_with(result)
+    Rewriter.erase_op(loop)
+    return new
+
+
 def _of_the_first(loop: scf.ForOp) -> Callable[[SSAValue], SSAValue]:
     known = dict(zip(loop.body.block.args, [loop.lb, *loop.iter_args], strict=True))
     return lambda value: known[value]  # pyright: ignore[reportArgumentType]

@@ -93,6 +93,7 @@ from tessera.schedule.hopper.prologue import (
     raw_boxes,
     read_raw,
     reduces_rows,
+    sink,
     spread_rows,
     stage_right,
     stored_along_k,
@@ -330,6 +331,9 @@ def _specialize(
         decisions.WARPGROUP.write(op)
         if not is_direct(op.b):
             stage_right(op, body, stored_along_k(kernel, op))
+    for staged in plan.raw:
+        if len(staged.shape) == 1:
+            sink(staged.load)
     plan.loop = carry_turned(plan.loop)
     loop = load_ahead(plan.loop, plan.ahead)
     uneven = _unevenness(loop, body)
@@ -356,6 +360,8 @@ def _specialize(
         decisions.PERSISTENT.write(grid)
         if uneven:
             decisions.UNEVEN.write(grid, uneven)
+            if (axis := _uneven_axis(loop, body)) is not None:
+                decisions.UNEVEN_AXIS.write(grid, axis)
     decisions.NUM_WARPS.write(grid, warps)
     if groups > 1:
         decisions.PING_PONG.write(grid)
@@ -367,6 +373,12 @@ def _unevenness(loop: scf.ForOp, body: Block) -> int:
         return 0
     ways = directions(loop.ub, body) | {-way for way in directions(loop.lb, body)}
     return decisions.LAST_FIRST if ways == GROWS and not depends_on(loop.step, body) else 1
+
+
+def _uneven_axis(loop: scf.ForOp, body: Block) -> int | None:
+    """Return the dimension of a grid with which alone the steps of its loop differ, None where there are several."""
+    found = {axis for bound in (loop.lb, loop.ub, loop.step) for axis in arguments_of(bound, body)}
+    return found.pop() if len(found) == 1 else None
 
 
 def _not_shared(body: Block, needed: Sequence[SSAValue]) -> list[Operation]:

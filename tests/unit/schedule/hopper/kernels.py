@@ -125,6 +125,39 @@ def attention(
         out[h, m : m + 64, :] = acc / total[:, None]
 
 
+def slopes_of_keys(size: int, rows: int, columns: int) -> Any:
+    """Return attention's gradients of keys and values without a scale: two sums, and statistics of each query."""
+
+    def kernel(
+        K: ts.Tensor["H", "S", size, ts.bf16],
+        V: ts.Tensor["H", "S", size, ts.bf16],
+        Q: ts.Tensor["H", "S", size, ts.bf16],
+        G: ts.Tensor["H", "S", size, ts.bf16],
+        lse: ts.Tensor["H", "S", ts.f32],
+        delta: ts.Tensor["H", "S", ts.f32],
+        of_k: ts.Tensor["H", "S", size, ts.f32],
+        of_v: ts.Tensor["H", "S", size, ts.f32],
+    ) -> None:
+        for h, n in ts.tile.grid((H, 1), (S, rows)):
+            keys = K[h, n : n + rows, :]
+            values = V[h, n : n + rows, :]
+            total_k = ts.tile.zeros((rows, size), ts.f32)
+            total_v = ts.tile.zeros((rows, size), ts.f32)
+            for m in ts.tile.range(0, S, columns):
+                q = Q[h, m : m + columns, :]
+                g = G[h, m : m + columns, :]
+                scores = ts.tile.mma(keys, q.T)
+                inside = (m + ts.tile.arange(columns) < S)[None, :]
+                weights = ts.tile.where(inside, ts.tile.exp(scores - lse[h, m : m + columns][None, :]), 0.0)
+                total_v = ts.tile.mma(weights.to(ts.bf16), g, total_v)
+                slopes = weights * (ts.tile.mma(values, g.T) - delta[h, m : m + columns][None, :])
+                total_k = ts.tile.mma(slopes.to(ts.bf16), q, total_k)
+            of_k[h, n : n + rows, :] = total_k
+            of_v[h, n : n + rows, :] = total_v
+
+    return kernel
+
+
 def attention_of(size: int, rows: int, columns: int, causal: bool) -> Any:
     """Return attention over heads of a size, in blocks of so many queries and keys."""
     scale = 1.4426950408889634 / size**0.5

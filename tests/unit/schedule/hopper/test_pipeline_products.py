@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from xdsl.dialects import scf
@@ -20,6 +21,7 @@ from tessera.ir.target.structure import FuncOp
 from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.roles import BarrierArriveOp, BarrierExpectOp, BarrierWaitOp, BulkCopyOp, RolesOp
+from tessera.ir.tile.shared import SharedLoadOp
 from tessera.ir.tile.structure import GridOp
 from tessera.ir.tile.warpgroup import MmaStartOp, MmaWaitOp, TurnOp
 from tessera.ir.types import index
@@ -38,6 +40,7 @@ from tests.unit.schedule.hopper.kernels import (
     gemm_transposed,
     random,
     scheduled,
+    slopes_of_keys,
     specialized,
 )
 
@@ -162,6 +165,59 @@ def test_too_many_registers_keep_the_order(monkeypatch: pytest.MonkeyPatch) -> N
     assert fact(loop, "pipeline") == 0
     assert "registers of tiles leave too few of 240" in str(loop.attributes["tessera_notes.pipeline"])
     assert not ops(loop, MmaStartOp)
+
+
+def test_products_that_add_to_two_sums_overlap_work_of_the_same_step() -> None:
+    module = scheduled(slopes_of_keys(64, 128, 64), SIZES)
+    loop = steady(module)
+    steps = [op for op in loop.body.block.ops if isinstance(op, MmaStartOp | MmaWaitOp)]
+    assert [(type(op), steps.index(op.start) if isinstance(op, MmaWaitOp) else None) for op in steps] == [
+        (MmaStartOp, None),  # scores
+        (MmaStartOp, None),  # slopes of weights, which run while weights are computed
+        (MmaWaitOp, 0),
+        (MmaStartOp, None),  # values' gradients, while the slopes are used
+        (MmaWaitOp, 1),
+        (MmaStartOp, None),
+        (MmaWaitOp, 3),
+        (MmaWaitOp, 5),
+    ]
+    assert "products in stages 0, 0, 0, 0" in str(loop.attributes["tessera_notes.pipeline"])
+    (split,) = ops(module, RolesOp)
+    (copies,) = [op for op in split.producer.block.ops if isinstance(op, scf.ForOp)]
+    assert len(ops(copies, BarrierExpectOp)) == 1, "statistics arrive with queries"
+    assert sorted(len(op.buffer.type.shape) for op in ops(copies, BulkCopyOp)) == [1, 1, 2, 2]
+
+
+def test_a_row_is_read_where_it_is_needed() -> None:
+    block = steady(scheduled(slopes_of_keys(64, 128, 64), SIZES)).body.block
+    at = {op: number for number, op in enumerate(block.ops)}
+    loads = [op for op in block.ops if isinstance(op, SharedLoadOp)]
+    assert len(loads) == 2
+    (powers,) = [at[op] for op in block.ops if isinstance(op, ElementwiseOp) and op.fn.data == "exp"]
+    assert at[loads[0]] < powers < at[loads[1]], "it would take registers meanwhile"
+
+
+@pytest.mark.parametrize("seed", [None, 0, 3])
+@pytest.mark.parametrize(("rows", "columns", "length"), [(128, 64, 136), (64, 64, 128), (128, 64, 260)])
+def test_slopes_of_keys_equal_float64(rows: int, columns: int, length: int, seed: int | None) -> None:
+    rng = np.random.default_rng(length)
+    # With larger queries each would see one key alone.
+    k, v, q, g = ((rng.standard_normal((2, length, 64)) / c).astype(ml_dtypes.bfloat16) for c in (1, 1, 8, 1))
+    exact = [one.astype(np.float64) for one in (k, v, q, g)]
+    scores = exact[2] @ exact[0].swapaxes(1, 2)
+    lse = np.log(np.exp(scores).sum(2))
+    weights = np.exp(scores - lse[:, :, None])
+    of_weights = exact[3] @ exact[1].swapaxes(1, 2)
+    delta = (weights * of_weights).sum(2)
+    slopes = weights * (of_weights - delta[:, :, None])
+    found = [np.full((2, length, 64), np.nan, np.float32) for _ in range(2)]
+    module = scheduled(slopes_of_keys(64, rows, columns), {"H": 2, "S": length})
+    assert ops(module, RolesOp)
+    statistics = [one.astype(np.float32) for one in (lse, delta)]
+    interpret(module, [k, v, q, g, *statistics, *found], order_seed=seed)
+    expected = slopes.swapaxes(1, 2) @ exact[2], weights.swapaxes(1, 2) @ exact[3]
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=0.02 * np.abs(other).max())
 
 
 def graph_of(kernel: Any) -> Graph:
