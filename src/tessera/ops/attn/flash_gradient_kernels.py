@@ -238,10 +238,10 @@ def key_gradients(
         if blocks is not None:
             each = ts.cdiv(listed(counts, b, group, n), BM)
         for step in ts.tile.range(H // G * each if grouped else each):
-            # Numbers of 32 bits: a step waits for their quotient.
-            turn_of = step.to(ts.i32) // each.to(ts.i32) if grouped else 0
-            place = step - turn_of.to(ts.i64) * each if grouped else step
-            h = group * (H // G) + turn_of if grouped else group
+            h, place = group, step
+            if grouped:
+                head = step.to(ts.i32) // each.to(ts.i32)  # of 32 bits: a step waits for their quotient
+                h, place = group * (H // G) + head, step - head.to(ts.i64) * each
             m = start + place * BM if blocks is None else nth(blocks, b, group, n, place * BM)
             rows = q[b, h, q0 + m : q0 + m + BM, :]
             g = grad[b, h, q0 + m : q0 + m + BM, :]

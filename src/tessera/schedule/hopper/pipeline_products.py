@@ -21,7 +21,8 @@ After::
 `schedule.modulo` decides which op belongs to which iteration; the loop's attributes record the choice
 (`tessera_schedule.pipeline` and `.cycles`) and its note the reason. The producer's loop gets the same stages, so that
 it fetches in the order in which the consumers read. Where products add to several sums, or two iterations take too many
-registers, only the ops of one iteration change places. Loops whose products do not depend on each other stay as they are.
+registers, only the ops of one iteration change places. Loops whose products do not depend on each other stay as they
+are.
 """
 
 from __future__ import annotations

@@ -103,14 +103,15 @@ def _span(op: MmaOp) -> tuple[int, int]:
     block = op.parent
     assert block is not None
     places = {one: place for place, one in enumerate(block.ops)}
-    last, ahead, seen = places[op], [op.result], {op.result}
+    last, seen = places[op], set[SSAValue]()
+    ahead: list[SSAValue] = [op.result]
     while ahead:
-        for use in ahead.pop().uses:
-            last = max(last, places.get(top_of(use.operation, block), len(places)))
-            if isinstance(use.operation, COMPUTES):
-                follows = {one for one in use.operation.results if _bits(one) >= _bits(op.result)} - seen
-                seen |= follows
-                ahead += follows
+        value = ahead.pop()
+        seen.add(value)
+        users = [use.operation for use in value.uses]
+        last = max([last, *(places.get(top_of(user, block), len(places)) for user in users)])
+        follows = [user.results[0] for user in users if isinstance(user, COMPUTES)]
+        ahead += [one for one in follows if one not in seen and _bits(one) >= _bits(op.result)]
     return places[op], last
 
 

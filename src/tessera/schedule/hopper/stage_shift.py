@@ -162,7 +162,8 @@ def reorder(loop: scf.ForOp, emit: Emit) -> scf.ForOp:
     emit(now, now)
     now.insert.add(scf.YieldOp(*map(now.get, end.operands)))
     before = Inserter(InsertPoint.before(loop), loop)
-    new = before.add(scf.ForOp(loop.lb, loop.ub, loop.step, loop.iter_args, Region(body)))
+    new = scf.ForOp(loop.lb, loop.ub, loop.step, loop.iter_args, Region(body))
+    before.add(new)
     new.attributes.update(loop.attributes)
     for old, result in zip(loop.results, new.results, strict=True):
         old.replace_all_uses_with(result)
