@@ -118,7 +118,7 @@ def test_uneven_tiles_are_taken_there_and_back(programs: int) -> None:
         assert all(mine[1] == 2 * programs - 1 - mine[0] for mine in taken if len(mine) > 1)
 
 
-@pytest.mark.parametrize(("programs", "by_length"), [(1, False), (5, False), (6, True), (7, True), (40, True)])
+@pytest.mark.parametrize(("programs", "by_length"), [(1, False), (11, False), (12, True), (13, True), (40, True)])
 def test_tiles_of_a_round_are_of_one_length_where_enough_programs_share_a_head(programs: int, by_length: bool) -> None:
     heads, blocks = 3, 5
     func = lowered(attention)

@@ -57,8 +57,9 @@ def _load_rules() -> None:
 
 LONG = 16384
 """Elements of the shortest tile of which groups of neighbours are reduced in a thread, however they are loaded."""
-LEAST_SHARING = 2
-"""Programs at least that share what tiles of other dimensions have in the L2 cache."""
+LEAST_SHARING = 4
+"""Programs at least that share what tiles of other dimensions have in the L2 cache: causal attention over 16384
+positions has 0.93 of cuDNN's speed on an H200 where 2 share a head (64 heads), and 1.10 where 8 do (16 heads)."""
 MOST_GROUPED = 8
 """Neighbours of such a group at most."""
 
@@ -363,7 +364,7 @@ def _decompose(context: SimtContext, grid: GridOp, program: SSAValue, together: 
         for extent, block in zip(grid.extents, grid.block_sizes, strict=True)
     ]
     group, axis = decisions.GROUP.of(grid) or 1, decisions.UNEVEN_AXIS.of(grid)
-    if len(counts) == 2 and group > 1 and axis is None:
+    if len(counts) == 2 and group > 1 and axis in (None, 0):
         places = _grouped(context, number, counts, group)
     else:
         places = _row_major(context, number, counts)
