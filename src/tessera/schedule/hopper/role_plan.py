@@ -27,6 +27,7 @@ from tessera.schedule.hopper.prologue import COMPUTES, Product, computed_from, s
 from tessera.schedule.hopper.rings import ring_groups, top_of
 from tessera.schedule.hopper.stores import bytes_across, final_stores, least_bytes
 from tessera.schedule.knobs import Knobs
+from tessera.schedule.products import BUFFER_BYTES
 from tessera.schedule.resources import free_shared_bytes
 from tessera.target.records import TargetRecord
 
@@ -132,6 +133,7 @@ def ring_stages(target: TargetRecord, knobs: Knobs, kernel: KernelOp, grid: Grid
         for op in ops_in(grid)
         if isinstance(op, LoadOp) and qualifies(op) and op not in [s.load for s in plan.operands]
     )
+    other += BUFFER_BYTES * sum(len(staged.shape) == 1 for staged in plan.raw)  # rings of rows fill no whole units
     rings = len(ring_groups(plan.loop, plan.group)) + bool(plan.once)
     left = free_shared_bytes(target, grid)
     stores = final_stores(grid.body.block) if knobs.bulk_stores != 0 else []
