@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import prod
 
 from xdsl.dialects import scf
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.data import dataclass
 from tessera.ir.notes import Unfit
@@ -86,17 +86,20 @@ def consumer_warps(products: Sequence[Product], knobs: Knobs, groups: int) -> in
 def _held(products: Sequence[Product]) -> int:
     """Return the most elements of sums that threads hold at once.
 
-    Sums that go on from one step to the next are held throughout. Those that a step begins with zeros are held until
-    the last use of what follows from them element by element and is not rounded to fewer bits.
+    Sums that go on from one step to the next are held throughout. Those that begin with zeros are held until the last
+    use, in their block, of what follows from them element by element and is not rounded to fewer bits.
     """
-    kept, spans = 0, list[tuple[int, int, int]]()
+    kept, spans = 0, dict[Block | None, list[tuple[int, int, int]]]()
     for product in products:
         size = prod(product.shape[:2])
         if isinstance(product.op.acc.owner, SplatOp):
-            spans.append((*_span(product.op), size))
+            spans.setdefault(product.op.parent, []).append((*_span(product.op), size))
         elif not isinstance(product.op.acc.owner, MmaOp):
             kept += size
-    return kept + max((sum(size for a, b, size in spans if a <= at < b) for at, _, _ in spans), default=0)
+    return kept + sum(
+        max(sum(size for first, last, size in those if first <= at < last) for at, _, _ in those)
+        for those in spans.values()
+    )
 
 
 def _span(op: MmaOp) -> tuple[int, int]:
