@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from numbers import Real
@@ -63,14 +64,33 @@ def check_lists(lists: dict[str, list[Any]], states: Sequence[str], state_dtypes
     Raises:
         CallError: `not-an-array`, `wrong-shape` or `wrong-dtype`.
     """
-    first = next(iter(lists.values()))
-    for at in range(len(first)):
-        shape = arrays.shape_of(first[at], "params")
-        for name, some in lists.items():
-            rows.same_shape(some[at], name, shape)
-            dtype = rows.float_dtype(some[at], name)
-            if name in states and dtype.name not in state_dtypes:
-                raise refused(f"{name} have the dtype {dtype}", "wrong-dtype", f"they take {', '.join(state_dtypes)}")
+    kinds = {name: state_dtypes if name in states else rows.FLOATS for name in lists}
+    allowed = [frozenset(map(_torch_dtype, some)) for some in kinds.values()]
+    for group in zip(*lists.values(), strict=True):
+        if _are_tensors(group):
+            size = group[0].shape
+            if all([one.shape == size and one.dtype in some for one, some in zip(group, allowed, strict=True)]):
+                continue
+        shape = arrays.shape_of(group[0], "params")
+        for (name, taken), one in zip(kinds.items(), group, strict=True):
+            rows.same_shape(one, name, shape)
+            dtype = rows.float_dtype(one, name)
+            if dtype.name not in taken:
+                raise refused(f"{name} have the dtype {dtype}", "wrong-dtype", f"they take {', '.join(taken)}")
+
+
+def _are_tensors(group: Sequence[Any]) -> bool:
+    """Return whether arrays are PyTorch's own tensors, whose fields say at once what is asked of the others."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return False
+    own = (torch.Tensor, torch.nn.Parameter)
+    return all([type(one) in own for one in group])
+
+
+def _torch_dtype(name: str) -> Any:
+    """Return PyTorch's dtype of a name, None where PyTorch is not loaded."""
+    return arrays.torch_dtypes()[name] if "torch" in sys.modules else None
 
 
 Launch = Callable[[dict[str, list[Any]], Any], None]
@@ -126,6 +146,10 @@ def in_memory(lists: dict[str, Any]) -> list[tuple[Any, ...]]:
     """
     found = list[tuple[Any, ...]]()
     for group in zip(*lists.values(), strict=True):
+        if _are_tensors(group) and all([one.is_contiguous() for one in group]):
+            if group[0].numel():
+                found.append(tuple([(one.detach() if one.requires_grad else one).view(1, -1) for one in group]))
+            continue
         shape = arrays.shape_of(group[0], "params")
         if not prod(shape):
             continue
@@ -199,5 +223,7 @@ def key_of(seed: int, step: int, place: int) -> int:
 
 def shortens(stochastic_rounding: bool, *given: Any) -> tuple[bool, ...]:
     """Return which arrays are rounded at random, those of bf16; an empty tuple where none is."""
+    if not stochastic_rounding:
+        return ()
     found = tuple(one is not None and arrays.dtype_of(one).name == "bf16" for one in given)
-    return found if stochastic_rounding and any(found) else ()
+    return found if any(found) else ()
