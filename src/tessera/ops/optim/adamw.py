@@ -84,11 +84,12 @@ class AdamW:
         def launch(given: dict[str, list[Any]], table: Any) -> None:
             kernel: Any = kernels.adamw
             known = list(map(float, numbers)) if table is None else [0.0] * len(numbers)
-            groups = lists.in_memory(given)
-            rest = [*enumerate(groups)]
-            if not stochastic_rounding:
+            groups = [*zip(*given.values(), strict=True)]
+            if stochastic_rounding:
+                rest = lists.in_memory(groups)
+            else:
                 rest = together.changed(together.ADAMW, groups, known, scale, table)
-            for place, (param, grad, mean, square) in rest:
+            for place, (param, grad, mean, square) in enumerate(rest):
                 kernel(
                     param,
                     grad,

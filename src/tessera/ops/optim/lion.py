@@ -73,11 +73,12 @@ class Lion:
         def launch(given: dict[str, list[Any]], table: Any) -> None:
             kernel: Any = kernels.lion
             known = list(map(float, numbers)) if table is None else [0.0] * len(numbers)
-            groups = lists.in_memory(given)
-            rest = [*enumerate(groups)]
-            if not stochastic_rounding:
+            groups = [*zip(*given.values(), strict=True)]
+            if stochastic_rounding:
+                rest = lists.in_memory(groups)
+            else:
                 rest = together.changed(together.LION, groups, known, scale, table)
-            for place, (param, grad, mean) in rest:
+            for place, (param, grad, mean) in enumerate(rest):
                 kernel(
                     param,
                     grad,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 from numbers import Real
 from typing import Any, cast
@@ -36,13 +36,20 @@ def leaves(**trees: Any) -> dict[str, list[Any]]:
     for name, tree in trees.items():
         if not isinstance(tree, list | tuple | dict):
             raise refused(f"{name} is {tree!r:.60}", "bad-argument", "it takes a list, or a dictionary, of arrays")
-        own = dict(_walk(cast(Any, tree), ()))
+        own = _own(tree)
         first = first or own
         if own.keys() != first.keys():
             what = f"{len(own)} arrays" if len(own) != len(first) else "nested otherwise"
             raise refused(f"{name} are {what}, {next(iter(trees))} {len(first)}", "bad-argument", _ONE_EACH)
         found[name] = [own[path] for path in first]
     return found
+
+
+def _own(tree: Any) -> dict[Any, Any]:
+    """Return the arrays of a tree by where they are."""
+    if not isinstance(tree, dict) and not any([isinstance(one, list | tuple | dict) for one in tree]):
+        return {(at,): one for at, one in enumerate(tree)}
+    return dict(_walk(tree, ()))
 
 
 _ONE_EACH = "give one for each parameter"
@@ -67,7 +74,7 @@ def check_lists(lists: dict[str, list[Any]], states: Sequence[str], state_dtypes
     kinds = {name: state_dtypes if name in states else rows.FLOATS for name in lists}
     allowed = [frozenset(map(_torch_dtype, some)) for some in kinds.values()]
     for group in zip(*lists.values(), strict=True):
-        if _are_tensors(group):
+        if are_tensors(group):
             size = group[0].shape
             if all([one.shape == size and one.dtype in some for one, some in zip(group, allowed, strict=True)]):
                 continue
@@ -79,7 +86,7 @@ def check_lists(lists: dict[str, list[Any]], states: Sequence[str], state_dtypes
                 raise refused(f"{name} have the dtype {dtype}", "wrong-dtype", f"they take {', '.join(taken)}")
 
 
-def _are_tensors(group: Sequence[Any]) -> bool:
+def are_tensors(group: Sequence[Any]) -> bool:
     """Return whether arrays are PyTorch's own tensors, whose fields say at once what is asked of the others."""
     torch: Any = sys.modules.get("torch")
     if torch is None:
@@ -138,15 +145,15 @@ def change(name: str, given: dict[str, list[Any]], numbers: Sequence[Any], launc
     traced.change(name, run, [one for name in names for one in given[name]], [*given["grads"], table], ())
 
 
-def in_memory(lists: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Return for each place the arrays of all lists as rows over the same memory; those without elements are left out.
+def in_memory(groups: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return groups of arrays as rows over the same memory; those without elements are left out.
 
     Raises:
         CallError: `not-contiguous` where strides give no rows.
     """
     found = list[tuple[Any, ...]]()
-    for group in zip(*lists.values(), strict=True):
-        if _are_tensors(group) and all([one.is_contiguous() for one in group]):
+    for group in groups:
+        if are_tensors(group) and all([one.is_contiguous() for one in group]):
             if group[0].numel():
                 found.append(tuple([(one.detach() if one.requires_grad else one).view(1, -1) for one in group]))
             continue

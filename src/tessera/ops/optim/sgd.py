@@ -95,12 +95,13 @@ class Sgd:
         def launch(given: dict[str, list[Any]], table: Any) -> None:
             kernel: Any = kernels.sgd
             known = list(map(float, numbers)) if table is None else [0.0] * len(numbers)
-            groups = lists.in_memory(given)
-            rest = [*enumerate(groups)]
-            if not stochastic_rounding:
-                rule = together.sgd("momentum_buffers" in given, bool(nesterov), is_known and step == 1)
+            groups = [*zip(*given.values(), strict=True)]
+            rule = together.sgd("momentum_buffers" in given, bool(nesterov), is_known and step == 1)
+            if stochastic_rounding:
+                rest = lists.in_memory(groups)
+            else:
                 rest = together.changed(rule, groups, known, scale, table)
-            for place, (param, grad, *others) in rest:
+            for place, (param, grad, *others) in enumerate(rest):
                 buffer = others[0] if others else None
                 kernel(
                     param,

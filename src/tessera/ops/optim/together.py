@@ -7,14 +7,13 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
 import tessera as ts
 from tessera.data import dataclass
 from tessera.frontend.structure import ConstantField, Layout, ScalarField, Structure, TensorField
 from tessera.numerics.dtypes import DType, f64
 from tessera.ops import arrays, rows
 from tessera.ops.annotations import Constant
+from tessera.ops.optim import lists
 from tessera.ops.optim.kernels import adamw_of, lion_of, sgd_of
 
 PARAMETERS = 8
@@ -26,7 +25,7 @@ W = ts.dtype_var("W", ts.f32, ts.f64)
 C = ts.dims("C")
 
 Group = tuple[Any, ...]
-"""A parameter, its gradient and its states, as rows."""
+"""A parameter, its gradient and its states."""
 
 
 class Together(Structure):
@@ -40,33 +39,33 @@ class Together(Structure):
 def adamw_part(place: Any, n: Any, step: Any, scale: Any, table: Any, acc: Any, BN: Any):
     """Take a step of AdamW for `BN` elements of a parameter, from `n` on."""
     by = step.divisor, step.keep, step.of_mean, step.of_square, step.size, step.root, step.eps
-    means = place.mean[0, n : n + BN], place.square[0, n : n + BN]
-    p, first, second = adamw_of(place.param[0, n : n + BN], place.grad[0, n : n + BN], means, scale, table, by, acc)
-    place.param[0, n : n + BN] = p
-    place.mean[0, n : n + BN] = first
-    place.square[0, n : n + BN] = second
+    means = place.mean[n : n + BN], place.square[n : n + BN]
+    p, first, second = adamw_of(place.param[n : n + BN], place.grad[n : n + BN], means, scale, table, by, acc)
+    place.param[n : n + BN] = p
+    place.mean[n : n + BN] = first
+    place.square[n : n + BN] = second
 
 
 @ts.function
 def lion_part(place: Any, n: Any, step: Any, scale: Any, table: Any, acc: Any, BN: Any):
     """Take a step of Lion for `BN` elements of a parameter, from `n` on."""
     by = step.divisor, step.keep, step.of_step, step.of_mean, step.rate
-    mean = place.mean[0, n : n + BN]
-    p, first = lion_of(place.param[0, n : n + BN], place.grad[0, n : n + BN], mean, scale, table, by, acc)
-    place.param[0, n : n + BN] = p
-    place.mean[0, n : n + BN] = first
+    mean = place.mean[n : n + BN]
+    p, first = lion_of(place.param[n : n + BN], place.grad[n : n + BN], mean, scale, table, by, acc)
+    place.param[n : n + BN] = p
+    place.mean[n : n + BN] = first
 
 
 @ts.function
 def sgd_part(place: Any, n: Any, step: Any, scale: Any, table: Any, acc: Any, BN: Any):
     """Take a step of gradient descent for `BN` elements of a parameter, from `n` on."""
     by = step.divisor, step.decay, step.momentum, step.fresh, step.rate, step.kept
-    before = place.buffer[0, n : n + BN] if step.keeps else None
-    old, grad = place.param[0, n : n + BN], place.grad[0, n : n + BN]
+    before = place.buffer[n : n + BN] if step.keeps else None
+    old, grad = place.param[n : n + BN], place.grad[n : n + BN]
     p, b = sgd_of(old, grad, before, scale, table, by, step.nesterov, step.is_first, acc)
     if step.keeps:
-        place.buffer[0, n : n + BN] = b
-    place.param[0, n : n + BN] = p
+        place.buffer[n : n + BN] = b
+    place.param[n : n + BN] = p
 
 
 @ts.function
@@ -79,7 +78,7 @@ def blocks_of(step: Any, BN: Any) -> Any:
     """Return in how many parts programs take all parameters."""
     blocks = 0
     for place in step.places:
-        blocks = blocks + ts.cdiv(place.param.shape[1], BN)
+        blocks = blocks + ts.cdiv(place.param.shape[0], BN)
     return blocks
 
 
@@ -88,7 +87,7 @@ def change_part(step: Any, m: Any, scale: Any, table: Any, acc: Any, BN: Any):
     """Take a step for a part of the parameter that it belongs to."""
     first = m * 0
     for place in step.places:
-        own = ts.cdiv(place.param.shape[1], BN)
+        own = ts.cdiv(place.param.shape[0], BN)
         if (m >= first) & (m < first + own):
             place((m - first) * BN, step, scale, table, acc, BN)
         first = first + own
@@ -129,7 +128,7 @@ class Rule:
 @cache
 def _layout(rule: Rule, dtypes: tuple[DType, ...], count: int) -> Layout:
     """Return the layout of so many parameters of a launch, whose tensors have these dtypes."""
-    fields = tuple((name, TensorField((1, "n"), dtype)) for name, dtype in zip(rule.tensors, dtypes, strict=True))
+    fields = tuple((name, TensorField(("n",), dtype)) for name, dtype in zip(rule.tensors, dtypes, strict=True))
     place = Layout.of(rule.name, rule.part, (), fields)
     known = tuple((name, ConstantField(value)) for name, value in rule.constants)
     numbers = tuple((name, ScalarField(f64)) for name in rule.numbers)
@@ -158,10 +157,8 @@ def sgd(keeps: bool, nesterov: bool, is_first: bool) -> Rule:
     return Rule("sgd", sgd_part, tensors, numbers, (("keeps", keeps), ("nesterov", nesterov), ("is_first", is_first)))
 
 
-def changed(
-    rule: Rule, groups: Sequence[Group], numbers: Sequence[float], scale: Any, table: Any
-) -> list[tuple[int, Group]]:
-    """Change parameters of a GPU by as few launches as there are, and return the others with their places in the list.
+def changed(rule: Rule, groups: Sequence[Group], numbers: Sequence[float], scale: Any, table: Any) -> list[Group]:
+    """Change parameters of a GPU by as few launches as there are, and return the others in rows of their memory.
 
     A launch costs a CPU less than the time in which its code is compiled.
 
@@ -171,44 +168,55 @@ def changed(
         numbers: the numbers of the step.
         scale: what gradients are divided by in memory, or None.
         table: the numbers in memory, or None.
+
+    Raises:
+        CallError: `not-contiguous`, before anything has changed.
     """
     if len(groups) < PARAMETERS or not rows.is_simt(groups[0][0]):
-        return [*enumerate(groups)]
-    rest, alike = list[tuple[int, Group]](), dict[Any, list[tuple[int, Group]]]()
-    spans = [_spans(group) for group in groups]
-    for place, group in enumerate(groups):
-        kind = _kind(group, spans[place])
-        (rest if kind is None else alike.setdefault(kind, [])).append((place, group))
+        return lists.in_memory(groups)
+    launches, rest = _launches(groups)
+    left = lists.in_memory(rest)
+    for tensors in launches:
+        dtypes = tuple(map(arrays.dtype_of, tensors[: len(rule.tensors)]))
+        layout = _layout(rule, dtypes, PARAMETERS)
+        change(Together(layout, (*tensors, *numbers)), scale, table, acc=rows.accumulator(dtypes[0]))
+    return left
+
+
+def _launches(groups: Sequence[Group]) -> tuple[list[list[Any]], list[Group]]:
+    """Return the tensors of each launch, in one dimension, and the groups that none changes."""
+    rest, alike = list[Group](), dict[Any, list[Group]]()
+    for group in groups:
+        kind = _kind(group)
+        (rest if kind is None else alike.setdefault(kind, [])).append(group)
+    launches = list[list[Any]]()
     for found in alike.values():
-        dtypes = tuple(map(arrays.dtype_of, found[0][1]))
-        layout, acc = _layout(rule, dtypes, PARAMETERS), rows.accumulator(dtypes[0])
         for start in range(0, len(found), PARAMETERS):
             some = found[start : start + PARAMETERS]
-            if len(some) == PARAMETERS and _are_apart([span for place, _ in some for span in spans[place]]):
-                tensors = [one for _, group in some for one in group]
-                change(Together(layout, (*tensors, *numbers)), scale, table, acc=acc)
+            tensors = [one for group in some for one in group]
+            if len(some) == PARAMETERS and _are_apart(tensors):
+                launches.append([_flat(one) for one in tensors])
             else:
                 rest += some
-    return sorted(rest, key=lambda one: one[0])
+    return launches, rest
 
 
-def _spans(group: Group) -> list[tuple[int, int]]:
-    """Return where arrays of NumPy or PyTorch begin and end, no spans for others."""
-    if arrays.is_torch(group[0]):
-        return [(start := one.data_ptr(), start + one.nbytes) for one in group]
-    if isinstance(group[0], np.ndarray):
-        return [(start := arrays.start(one, "params"), start + one.nbytes) for one in group]
-    return []
-
-
-def _kind(group: Group, spans: Sequence[tuple[int, int]]) -> Any:
+def _kind(group: Group) -> Any:
     """Return what parameters of one launch have in common, None for one that has its own."""
-    first = group[0]
-    if not spans or first.shape[0] != 1 or first.shape[1] % MULTIPLE or any(start % MULTIPLE for start, _ in spans):
+    if not lists.are_tensors(group) or not all([one.is_contiguous() for one in group]):
         return None
-    return (*[one.dtype for one in group], getattr(first, "device", None))
+    count = group[0].numel()
+    if not count or count % MULTIPLE or any([one.data_ptr() % MULTIPLE for one in group]):
+        return None
+    return (*[one.dtype for one in group], group[0].device)
 
 
-def _are_apart(spans: Sequence[tuple[int, int]]) -> bool:
+def _flat(tensor: Any) -> Any:
+    plain = tensor.detach() if tensor.requires_grad else tensor
+    return plain if plain.dim() == 1 else plain.view(-1)
+
+
+def _are_apart(tensors: Sequence[Any]) -> bool:
     """Return whether no two arrays share memory: programs of a launch take no turns."""
-    return all(end <= start for (_, end), (start, _) in pairwise(sorted(spans)))
+    spans = sorted([(start := one.data_ptr(), start + one.nbytes) for one in tensors])
+    return all([end <= start for (_, end), (start, _) in pairwise(spans)])
