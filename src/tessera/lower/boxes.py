@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import gcd
 
 from xdsl.ir import Operation, SSAValue
 
 from tessera.data import dataclass
 from tessera.ir import decisions
+from tessera.ir.tile.elementwise import ElementwiseOp, constant_value
 from tessera.ir.tile.memory import LoadOp, Slice, StoreOp
 from tessera.ir.tile.structure import KernelOp
 from tessera.ir.tile.types import DYNAMIC, element_of
@@ -38,6 +40,7 @@ class BoxOperands:
         unit_axis: the tile axis with stride 1, if any.
         seen: whether the launch looks if the box is aligned for such an access.
         cut: whether the tensor may end within such an access.
+        behind: how many elements the box begins behind the first of such accesses, which are those around it.
     """
 
     pointer: SSAValue
@@ -50,6 +53,7 @@ class BoxOperands:
     unit_axis: int | None
     seen: bool
     cut: bool
+    behind: int = 0
 
 
 def box_operands(
@@ -95,6 +99,67 @@ def box_operands(
     vector, cut = _vector(params, op, arg, kept[unit], divisor, checked) if unit is not None else (1, False)
     seen = isinstance(op, Operation) and decisions.ALIGNED.of(op) == decisions.LOOKED_AT and vector > 1
     return BoxOperands(params.pointer(arg), offsets, strides, sizes, kept, checked, vector, unit, seen, cut)
+
+
+def around(
+    params: Parameters,
+    scalars: Scalars,
+    op: LoadOp,
+    box: BoxOperands,
+    scalar: Callable[[SSAValue], SSAValue],
+    divisor: Callable[[SSAValue], int],
+    padded: Sequence[int],
+) -> BoxOperands:
+    """Return a box whose accesses are those around it where it begins a known distance behind an aligned place.
+
+    Stencils load such boxes: `x[t - 3 : t + 253]`, where rows begin and end at multiples of 16 bytes. Other boxes, and
+    those that accesses from their beginning on load as well, stay as they are.
+
+    Args:
+        params: the kernel's arguments.
+        scalars: builds index arithmetic.
+        op: a load.
+        box: its box.
+        scalar: what a TIR-H index has become.
+        divisor: a number that divides a TIR-H index.
+        padded: size of each tile axis as the fragment has it.
+    """
+    if box.unit_axis is None or op.mask is not None or op.fill is not None or decisions.ALIGNED.on(op):
+        return box
+    unit, arg = op.kept[box.unit_axis], params.position(op.tensor)
+    length, known = op.size_list[unit], params.known_size(arg, unit)
+    if padded[box.unit_axis] != length:
+        return box
+    root, apart = _apart(op.offsets[unit])
+    count = gcd(
+        aligned_elements(params, arg, unit, len(op.size_list), dtype_of(element_of(op.tensor.type)).bytes),
+        divisor(root) if root is not None else 0,
+        length,
+        params.infos[arg].dim_div[unit] if known is None else known,
+    )
+    behind = apart % count
+    if count <= 2 * gcd(count, behind):
+        return box
+    offsets = list(box.offsets)
+    if root is not None and unit in box.checked and not near(op.offsets[unit]):
+        # What is moved towards the tensor, by multiples of an access, still lies outside of it as a whole.
+        margin = -(-abs(apart) // count) * count
+        least = scalars.binary("maximum", scalar(root), -length - margin)
+        most = scalars.add(box.sizes[unit], margin)
+        offsets[unit] = scalars.add(scalars.binary("minimum", least, most), apart)
+    return replace(box, offsets=offsets, vector=count, cut=False, behind=behind)
+
+
+def _apart(offset: SSAValue) -> tuple[SSAValue | None, int]:
+    """Return what a constant is added to, None where there is nothing else, and the constant."""
+    whole, owner = constant_value(offset), offset.owner
+    if whole is not None:
+        return None, int(whole)
+    if isinstance(owner, ElementwiseOp) and owner.fn.data == "add":
+        constant = constant_value(owner.args[1])
+        if constant is not None:
+            return owner.args[0], int(constant)
+    return offset, 0
 
 
 def access_elements(params: Parameters, op: Slice, divisor: Callable[[SSAValue], int], padded: Sequence[int]) -> int:

@@ -177,9 +177,12 @@ def seed_of(seed: Any) -> Any:
 def written(*changed: Any) -> None:
     """Tell PyTorch that tensors have changed, so that gradients that need their old values are refused."""
     torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return
+    increment = torch.autograd.graph.increment_version
     for array in changed:
-        if torch is not None and arrays.is_torch(array) and not array.is_inference():
-            torch.autograd.graph.increment_version(array)
+        if isinstance(array, torch.Tensor) and not array.is_inference():
+            increment(array)
 
 
 def as_tuple(results: Any) -> Arguments:

@@ -76,6 +76,7 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.gpu.fit_permutes import FitPermutesPass
         from tessera.schedule.gpu.full_boxes import FullBoxesPass
         from tessera.schedule.gpu.instructions import ChooseProductsPass
+        from tessera.schedule.gpu.keep_rows import KeepRowsPass
         from tessera.schedule.gpu.late_reductions import LateReductionsPass
         from tessera.schedule.gpu.load_steps import LoadStepsPass
         from tessera.schedule.gpu.private_sums import PrivateSumsPass
@@ -110,6 +111,7 @@ class NvidiaPlatform(Platform):
             BatchStepsPass(target, knobs),
             BatchProgramsPass(target, knobs),
             PrivateSumsPass(target, knobs),
+            KeepRowsPass(target, knobs),
             ChunkTilesPass(target, knobs),
             BoundStagesPass(),
             SumsOfProductsPass(target, knobs),

@@ -7,7 +7,9 @@ import pytest
 
 import tessera as ts
 from tessera import ops as op
+from tessera.ops.sequence import conv_kernels as kernels
 from tests.unit.ops import library as lib
+from tests.unit.ops.test_flash_attention import emulated
 
 conv1d = op.conv1d
 
@@ -75,6 +77,35 @@ def test_gradients_are_finite_differences(activation):
         assert np.allclose(found[one], slope, atol=1e-8), one
     rest = conv1d.backward(grad, at["x"], at["weight"])
     assert list(rest) == ["x", "weight"]
+
+
+@pytest.mark.parametrize(("length", "dtype", "width"), [(264, ts.bf16, 4), (261, ts.bf16, 3)])
+def test_what_gpus_would_compute(length, dtype, width):
+    rng, dims = np.random.default_rng(9), {"B": 2, "D": 5, "L": length, "W": width}
+    x, grad = (rng.standard_normal((2, 5, length)).astype(dtype.numpy()) for _ in range(2))
+    w, b = rng.standard_normal((5, width)).astype(dtype.numpy()), rng.standard_normal(5).astype(dtype.numpy())
+    options = {"T": dtype, "U": dtype, "taps": width, "acc": ts.f32}
+    out, inner, of_x = (np.full_like(x, np.nan) for _ in range(3))
+    of_w, of_b = np.full((2, 5, width), np.nan, np.float32), np.full((2, 5, 1), np.nan, np.float32)
+    emulated(kernels.forward, "sm_90a", [x, w, b, out], dims, (), activates=True, **options)
+    parts = [grad, x, w, b, inner, of_w, of_b]
+    emulated(kernels.weight_gradients, "sm_90a", parts, {**dims, "P": 2}, (2,), S=ts.f32, BL=256, **options)
+    emulated(kernels.input_gradient, "sm_90a", [inner, w, of_x], dims, (), **options)
+    wide = [one.astype(np.float64) for one in (grad, x, w, b)]
+    lib.close(out, op.conv1d.reference(x, w, b, "silu"), dtype)
+    exact = torch_gradients(*wide)
+    lib.close(of_w.sum(0), exact[1], ts.f32, 8)
+    lib.close(of_b.sum(0)[:, 0], exact[2], ts.f32, 8)
+    lib.close(of_x, exact[0], dtype, 4 * width)
+
+
+def torch_gradients(grad, x, w, b):
+    """Return the gradients of input, weight and bias by PyTorch in float64."""
+    torch = pytest.importorskip("torch")
+    inputs = [torch.tensor(one, requires_grad=True) for one in (x, w, b)]
+    sums = torch.nn.functional.conv1d(inputs[0], inputs[1][:, None], inputs[2], padding=w.shape[1] - 1, groups=len(b))
+    found = torch.autograd.grad(torch.nn.functional.silu(sums[..., : x.shape[2]]), inputs, torch.tensor(grad))
+    return [one.numpy() for one in found]
 
 
 def test_any_strides_and_results_in_given_arrays():

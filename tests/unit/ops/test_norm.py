@@ -7,7 +7,9 @@ import pytest
 
 import tessera as ts
 from tessera import ops as op
+from tessera.ops.norm import kernels
 from tests.unit.ops import library as lib
+from tests.unit.ops.test_flash_attention import emulated
 
 NORMS = {"rms": op.norm.rms, "ln": op.norm.ln}
 each_norm = pytest.mark.parametrize("name", NORMS)
@@ -96,6 +98,27 @@ def test_sums_over_many_rows(name, width):
     lib.close(found["input_bias"], found["input"].astype(np.float64).sum(0), ts.f32, 8)
     again = NORMS[name].backward(grad, x, width, w, eps=1e-5, bias=w, input_bias=0 * w)
     assert all(np.array_equal(found[one], again[one]) for one in found)
+
+
+@pytest.mark.parametrize(("width", "centred", "stages"), [(256, True, 2), (77, False, 4)])
+def test_what_gpus_would_compute_of_rows_in_shared_memory(width, centred, stages):
+    rng, count, each = np.random.default_rng(12), 7, 3
+    x, grad, added = (rng.standard_normal((count, width)).astype(ts.bf16.numpy()) for _ in range(3))
+    w = rng.standard_normal(width).astype(ts.bf16.numpy())
+    x64, g64, w64 = (one.astype(np.float64) for one in (x, grad, w))
+    mean = x64.mean(1, keepdims=True) * centred
+    rstd = 1 / np.sqrt(((x64 - mean) ** 2).mean(1, keepdims=True) + 1e-5)
+    normal, g = (x64 - mean) * rstd, g64 * w64
+    rest = (g - normal * (g * normal).mean(1, keepdims=True) - g.mean(1, keepdims=True) * centred) * rstd
+    of_x, parts = np.full_like(x, np.nan), np.full((3, 3, width), np.nan, np.float32)
+    statistics = [one.astype(np.float32)[:, 0] for one in ((mean, rstd) if centred else (rstd,))]
+    options = {"drops": False, "wanted": (True, True, False), "acc": ts.f32, "kind": ts.bf16, "stages": stages}
+    options |= {"grad_residual": None, "T": ts.bf16, "W": ts.bf16, "S": ts.f32} | ({} if centred else {"mean": None})
+    given, dims = [grad, added, x, w, *statistics, of_x, parts], {"M": count, "N": width, "P": 3}
+    emulated(kernels.backward_through_shared, "sm_90a", given, dims, (each, 0.0, 0), **options)
+    lib.close(of_x, rest + added.astype(np.float64), ts.bf16, 4)
+    lib.close(parts[0].sum(0), (g64 * normal).sum(0), ts.f32, 16)
+    lib.close(parts[1].sum(0), g64.sum(0), ts.f32, 16)
 
 
 @each_norm

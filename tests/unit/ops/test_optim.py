@@ -7,6 +7,7 @@ import pytest
 
 import tessera as ts
 from tessera import ops as op
+from tessera.ops.optim import together
 from tests.unit.ops import library as lib
 
 O = op.optim  # noqa: E741
@@ -109,6 +110,42 @@ def test_adamw_is_pytorchs():
         O.adamw_(ours, [grad * 1024], means, squares, step, lr=0.1, **given)
         assert ours[0]._version > version
         assert torch.allclose(ours[0], theirs[0], atol=1e-6)
+
+
+@pytest.fixture
+def in_twos(monkeypatch):
+    """Change parameters as on a GPU, two by a launch; return the launches."""
+    launches, kernel = [], together.change
+    monkeypatch.setattr(together, "PARAMETERS", 2)
+    monkeypatch.setattr(together.rows, "is_simt", lambda _array: True)
+    monkeypatch.setattr(together, "change", lambda *args, **given: launches.append(kernel(*args, **given)))
+    return launches
+
+
+@pytest.mark.parametrize("name", ["adamw_", "lion_", "sgd_"])
+def test_many_parameters_are_changed_by_few_launches(name, in_twos):
+    rng = np.random.default_rng(11)
+    shapes = [(48,), (5, 7), (3, 16), (1040,), (0,), (2, 32), (33,), (4, 4, 4)]
+    p, g, *others = (of(rng, shapes=shapes) for _ in range(4 if name == "adamw_" else 3))
+    others[-1][:] = [abs(one) for one in others[-1]]
+    wide = [f64(some) for some in (p, g, *others)]
+    options = {"adamw_": {"step": 3}, "lion_": {"lr": 0.1}, "sgd_": {"step": 3, "lr": 0.1, "momentum": 0.9}}[name]
+    torch = pytest.importorskip("torch")
+    getattr(O, name)(*([torch.from_numpy(one) for one in some] for some in (p, g, *others)), **options)
+    assert len(in_twos) == 2
+    for at, one in enumerate(p):
+        step = getattr(O, name).reference(*(some[at] for some in wide), **options)
+        lib.close(one, step[0], ts.f32)
+        for state, want in zip(others, step[1:], strict=True):
+            lib.close(state[at], want, ts.f32)
+
+
+def test_parameters_that_share_memory_are_changed_one_after_the_other(in_twos):
+    torch = pytest.importorskip("torch")
+    p, g = [torch.ones(4, 16) for _ in range(3)], [torch.ones(4, 16) for _ in range(4)]
+    O.sgd_([p[0], p[0], p[1], p[2]], g, lr=0.5)
+    assert [float(one.max()) for one in p] == [float(one.min()) for one in p] == [0.0, 0.5, 0.5]
+    assert len(in_twos) == 1
 
 
 def test_parameters_of_any_rows():

@@ -7,7 +7,9 @@ import pytest
 
 import tessera as ts
 from tessera import ops as op
+from tessera.ops.softmaxes import kernels
 from tests.unit.ops import library as lib
+from tests.unit.ops.test_flash_attention import emulated
 
 FORMS = {"softmax": op.softmax, "log_softmax": op.log_softmax}
 each_form = pytest.mark.parametrize("name", FORMS)
@@ -346,3 +348,17 @@ def test_costs():
     assert op.logsumexp.bytes((4, 8), ts.f32) == 4 * 9 * 4
     assert (op.log_softmax.flops((4, 8)), op.logsumexp.flops((4, 8))) == (160, 128)
     assert op.softmax.explain() is not None
+
+
+@pytest.mark.parametrize("form", ["softmax", "log"])
+def test_what_gpus_would_compute_of_rows_that_shared_memory_keeps(form):
+    rng, width = np.random.default_rng(13), 8200
+    x, grad = (rng.standard_normal((1, width)).astype(ts.bf16.numpy()) for _ in range(2))
+    y = op.softmax.reference(x, 1) if form == "softmax" else op.log_softmax.reference(x, 1)
+    y = y.astype(ts.bf16.numpy())
+    y64, g64 = y.astype(np.float64), grad.astype(np.float64)
+    exact = (g64 - (g64 * y64).sum()) * y64 if form == "softmax" else g64 - np.exp(y64) * g64.sum()
+    found, options = np.full_like(x, np.nan), {"T": ts.bf16, "Y": ts.bf16, "acc": ts.f32}
+    dims = {"M": 1, "N": width}
+    emulated(kernels.rows_backward, "sm_90a", [grad, y, found], dims, (1.0,), form=form, masked=False, **options)
+    lib.close(found, exact, ts.bf16, 4)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tessera.backends.llvm.arithmetic import ARITHMETIC
 from tessera.backends.llvm.control import CONTROL
@@ -49,7 +49,8 @@ class SimtEmitter(Emitter):
         profile: numerics profile.
         num_warps: warps of a program.
 
-    `words` are the packed registers of fragments of narrow elements; `positions` splits a register's coordinate in
+    `words` are the packed registers of fragments of narrow elements; `loaded` is what loads found, by place, each with
+    the first load that did; `positions` splits a register's coordinate in
     the thread's part and a constant.
     """
 
@@ -59,6 +60,7 @@ class SimtEmitter(Emitter):
         super().__init__(module, fn, profile)
         self.num_warps = num_warps
         self.words: dict[SSAValue, list[str]] = {}
+        self.loaded: dict[Any, tuple[Operation, list[str]]] = {}
         self.positions: dict[str, tuple[str, int]] = {}
         self._entry: dict[object, str] = {}
 

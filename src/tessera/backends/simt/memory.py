@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
+from math import gcd
 from typing import Any
 
 from xdsl.ir import SSAValue
 
 from tessera.backends.llvm.ops import I32, I64
 from tessera.backends.llvm.types import LLVMType
+from tessera.backends.simt.around import Load, load_around, shared_load
 from tessera.backends.simt.emitter import SIMT, Access, SimtEmitter, copies, register_accesses
 from tessera.ir.layouts import LANE, OFFSET, REGISTER, WARP, LinearLayout, blocked
 from tessera.ir.target.arithmetic import constant_value
@@ -244,13 +247,23 @@ def emit_load(emitter: SimtEmitter, op: LoadOp) -> None:
     cut = op.cut is not None and vector * dtype.bytes >= WORD_BYTES
     if (op.seen is not None and not shifted) or (op.cut is not None and not cut):
         vector = 1
+    behind = op.behind.data[0].data % vector if len(op.behind) else 0
+    if behind and vector <= 2 * gcd(behind, vector):
+        vector, behind = gcd(behind, vector), 0
     units: dict[int, str] = {}
+    load: Load = partial(_load_plain, emitter, box, dtype)
+    if masks is None and fill is None:
+        load = shared_load(emitter, op, layout, axis, load)
     for access in register_accesses(layout.sublayout([REGISTER]), axis, vector):
         mask = masks[access.registers[0]] if masks is not None else None
         if shifted:
             loaded = _load_shifted(emitter, box, access.at, vector, dtype)
+        elif behind:
+            loaded = load_around(load, access.at, axis, vector, behind)
         elif cut and not box.is_whole(access.at, axis, vector):
             loaded = _load_cut(emitter, box, access.at, axis, vector, dtype, fill)
+        elif masks is None and fill is None:
+            loaded = load(access.at, vector)
         else:
             loaded = _load_run(emitter, box, access.at, vector, dtype, mask, fill)
         units.update(zip(access.registers, loaded, strict=True))
@@ -302,6 +315,10 @@ def _load_cut(
         unit if each is None else emitter.ops.select(element, each, unit, otherwise)
         for each, unit in zip(there, units, strict=True)
     ]
+
+
+def _load_plain(emitter: SimtEmitter, box: BoxAddresses, dtype: DType, at: Sequence[int], count: int) -> list[str]:
+    return _load_run(emitter, box, at, count, dtype, None, None)
 
 
 def _load_run(

@@ -63,7 +63,8 @@ class LoadOp(TesseraOp, Box):
     """Loads a box of a tensor into a fragment (or scalar); what is outside or masked off becomes `fill` or zero.
 
     With `seen`, the box may begin anywhere, and its rows lie inside: the aligned 16 bytes around an access are loaded.
-    With `cut`, the tensor may end within an access.
+    With `cut`, the tensor may end within an access. With `behind`, the box begins so many elements behind where an
+    access of `vector` elements may begin, and the tensor ends with one: the accesses around are loaded.
     """
 
     name = "tessera_target.load"
@@ -78,6 +79,7 @@ class LoadOp(TesseraOp, Box):
     vector = prop_def(IntAttr)
     seen = opt_prop_def(UnitAttr)
     cut = opt_prop_def(UnitAttr)
+    behind = prop_def(ArrayAttr[IntAttr])
     result = result_def()
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(*effect(Effect.MEMORY, reads_only=True))
@@ -85,7 +87,7 @@ class LoadOp(TesseraOp, Box):
     assembly_format = (
         "$pointer `[` $offsets `]` `strides` `[` $strides `]` `sizes` `[` $sizes `]` "
         "`axes` custom<Ints>($axes) (`checked` custom<Ints>($checked)^)? `vector` custom<Int>($vector) "
-        "(`seen` $seen^)? (`cut` $cut^)? "
+        "(`seen` $seen^)? (`cut` $cut^)? (`behind` custom<Ints>($behind)^)? "
         "(`mask` $mask^ `:` type($mask))? (`fill` $fill^ `:` type($fill))? attr-dict "
         "`:` type($pointer) `->` type($result)"
     )
@@ -104,6 +106,7 @@ class LoadOp(TesseraOp, Box):
         fill: SSAValue | None = None,
         seen: bool = False,
         cut: bool = False,
+        behind: int = 0,
     ):
         super().__init__(
             operands=[pointer, list(offsets), list(strides), list(sizes), mask, fill],
@@ -113,6 +116,7 @@ class LoadOp(TesseraOp, Box):
                 "vector": number(vector),
                 "seen": UnitAttr() if seen else None,
                 "cut": UnitAttr() if cut else None,
+                "behind": ints([behind] if behind else ()),
             },
             result_types=[result],
         )
@@ -120,6 +124,9 @@ class LoadOp(TesseraOp, Box):
     def verify_(self) -> None:
         """Check the box."""
         _verify_box(self)
+        behind = [number.data for number in self.behind.data]
+        if behind and (len(behind) > 1 or not 0 < behind[0] < self.vector.data or self.mask is not None):
+            raise VerifyException("a box begins within an access, and nothing masks it")
 
 
 @op_definition

@@ -18,7 +18,7 @@ from tessera.ir.tile.structure import KernelOp, MisalignmentOp
 from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, index
 from tessera.lower.bounds import Element, SharedElement
-from tessera.lower.boxes import BoxOperands, box_operands
+from tessera.lower.boxes import BoxOperands, around, box_operands
 from tessera.lower.facts import nearest
 from tessera.lower.simt.context import SimtContext, is_tile, tile_shape
 from tessera.lower.simt.neighbours import vector_of
@@ -72,6 +72,8 @@ def _load(context: SimtContext, op: LoadOp) -> None:
     layout = context.layout_of(op.result) if is_tile(op.result) else None
     shape = layout.out_sizes if layout is not None else ()
     box = box_of(context, op, shape)
+    if layout is not None:
+        box = around(context.params, context.scalars, op, box, context.scalar, context.divisor, shape)
     element = element_of(op.result.type)
     result = FragmentType.of(element, layout) if layout is not None else element
     fill = context.scalar(op.fill) if op.fill is not None else None
@@ -91,6 +93,7 @@ def _load(context: SimtContext, op: LoadOp) -> None:
                 fill,
                 box.seen,
                 box.cut,
+                box.behind,
             )
         ),
     )

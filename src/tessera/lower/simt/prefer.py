@@ -26,6 +26,8 @@ from tessera.lower.simt.shape import collapse, keeps_places, reshaped
 
 _ELEMENTWISE = (ElementwiseOp, CastOp, BitcastOp, RoundTf32Op)
 
+LEAST_RUN = 4
+"""Bytes of neighbours that a thread reads at a time where a tile is loaded as what follows wants it."""
 MOST_REGISTERS = 16
 """Registers that a tile loaded one iteration ahead may take in a thread."""
 
@@ -52,7 +54,7 @@ def _prefer(placements: Placements, op: LoadOp) -> None:
     last = len(layout.out_sizes) - 1
     element_bytes = dtype_of(element_of(op.result.type)).bytes
     same_shape = layout.out_sizes == own.layout.out_sizes
-    if same_shape and layout.contiguous_per_thread(last) * element_bytes >= 4:
+    if same_shape and layout.contiguous_per_thread(last) * element_bytes >= LEAST_RUN:
         for value in chain:
             placements.place(value, layout, own.strength)
 
@@ -82,11 +84,16 @@ def _only_use(placements: Placements, tile: SSAValue) -> tuple[list[SSAValue], L
 
 
 def _prefer_places(placements: Placements, op: LoadOp | SharedLoadOp) -> None:
-    """Load what there is one of for a row, such as its place or a factor, where the threads are that have the row."""
+    """Load what there is one of for a row, such as its place or a factor, where the threads are that have the row.
+
+    So are weights of a program's only row, of which a thread then loads as many as before.
+    """
     wanted = _wanted_of_rows(placements, op.result)
     if wanted is not None and len(wanted) == 1:
         (layout,) = wanted
-        if layout.registers <= MOST_REGISTERS:
+        run = layout.contiguous_per_thread(len(layout.out_sizes) - 1) * dtype_of(element_of(op.result.type)).bytes
+        as_many = layout.registers <= placements.found[op.result].layout.registers and run >= LEAST_RUN
+        if as_many or layout.registers <= MOST_REGISTERS:
             _move_places(placements, op.result, layout)
 
 
@@ -101,7 +108,8 @@ def _wanted_of_rows(placements: Placements, value: SSAValue) -> set[LinearLayout
             if later is not None and later not in found:
                 waiting.append(later)
                 continue
-            wanted = _wanted_by(placements, each, use.operation, None if later is None else found[later])
+            is_reshaped = tile_shape(each) != tile_shape(value)
+            wanted = _wanted_by(placements, each, use.operation, None if later is None else found[later], is_reshaped)
             if wanted is None:
                 return None
             layouts |= wanted
@@ -121,13 +129,14 @@ def _computed_alike(placements: Placements, value: SSAValue, user: Operation) ->
 
 
 def _wanted_by(
-    placements: Placements, value: SSAValue, user: Operation, after: set[LinearLayout] | None
+    placements: Placements, value: SSAValue, user: Operation, after: set[LinearLayout] | None, is_reshaped: bool
 ) -> set[LinearLayout] | None:
     """Return the layouts in which a use wants places or factors, given those in which what goes with them is wanted."""
     if isinstance(user, GatherOp | ScatterOp):
         elements = user.result if isinstance(user, GatherOp) else user.value
         return None if value is elements else {placements.layout_or_default(elements)}
-    if after is None and isinstance(user, _ELEMENTWISE) and placements.of(value) is None:  # repeated to a tile
+    is_repeated = placements.of(value) is None or is_reshaped
+    if after is None and isinstance(user, _ELEMENTWISE) and is_repeated:
         placed = placements.of(user.result)
         return None if placed is None else {placed.layout}
     return _before(user, after) if isinstance(user, BroadcastOp | ReshapeOp) else after

@@ -245,6 +245,107 @@ def backward_with_sums(
         put_down(parts, part, 2, of_input_bias, wanted)
 
 
+@ts.function
+def passed_on(rest: Any, later: Any, grad_residual: Any, m: Any, p: Any, seed: Any, drops: Any, acc: Any) -> Any:
+    """Return a row's gradient by that of what was normalised, with what comes from there; the residual has it, too."""
+    if later is not None:
+        rest = rest + later.to(acc)
+    if grad_residual is not None:
+        grad_residual[m, :] = rest
+    return kept(rest, m, p, seed) if drops else rest
+
+
+@ts.function
+def both(a: Any, b: Any, x: Any, y: Any) -> Any:
+    """Add two numbers to two others."""
+    return a + x, b + y
+
+
+@ts.function
+def row_sums(g: Any, row: Any, is_centred: Any) -> Any:
+    """Return the sums of a row's products and, where it is centred, of its gradients."""
+    if is_centred:
+        return ts.tile.reduce((g * row, g), 0, both)
+    return ts.tile.sum(g * row), 0.0
+
+
+@ts.function
+def staged(row: Any, at: Any, mean: Any, acc: Any) -> Any:
+    """Read a row from shared memory, less its mean where it is centred."""
+    return row.to(acc) if mean is None else row.to(acc) - mean[at]
+
+
+@ts.kernel
+def backward_through_shared(
+    grad: ts.Tensor[M, N, T],
+    grad_summed: ts.Tensor[M, N, T] | None,
+    x: ts.Tensor[M, N, T],
+    weight: ts.Tensor[N, W] | None,
+    mean: ts.Tensor[M, S] | None,
+    rstd: ts.Tensor[M, S],
+    grad_x: ts.Tensor[M, N, T],
+    grad_residual: ts.Tensor[M, N, T] | None,
+    parts: ts.Tensor[3, P, N, S],
+    rows: I64,
+    p: F32,
+    seed: I64,
+    drops: Constant,
+    wanted: Constant,
+    acc: Constant,
+    kind: Constant,
+    stages: Constant,
+):
+    """The same, a row at a time, for rows that leave no registers for those behind them: these wait in shared memory.
+
+    So does the row itself, which is read again for what follows from its sums. There is room for `stages` rows.
+    """
+    for part in ts.tile.grid((P, 1)):
+        grads = ts.tile.alloc_shared((stages, N), kind)
+        inputs = ts.tile.alloc_shared((stages, N), kind)
+        of_weight = ts.tile.zeros((N,), acc)
+        of_bias = ts.tile.zeros((N,), acc)
+        of_input_bias = ts.tile.zeros((N,), acc)
+        first = part * rows
+        end = min(first + rows, M)
+        for ahead in ts.tile.static_range(stages - 1):
+            ts.tile.cp_async(grads[ahead], grad[first + ahead, :])
+            ts.tile.cp_async(inputs[ahead], x[first + ahead, :])
+            ts.tile.commit_group()
+        slot, free = 0, stages - 1
+        for m in ts.tile.range(first, end):
+            later = grad_summed[m, :] if grad_summed is not None else None
+            ts.tile.cp_async(grads[free], grad[m + (stages - 1), :])
+            ts.tile.cp_async(inputs[free], x[m + (stages - 1), :])
+            ts.tile.commit_group()
+            ts.tile.wait_group(stages - 1)
+            ts.tile.barrier()
+            g = weighted(staged(grads[slot], m, None, acc), weight, None, acc)
+            product, middle = row_sums(g, staged(inputs[slot], m, mean, acc), mean is not None)
+            g = staged(grads[slot], m, None, acc)
+            normal = staged(inputs[slot], m, mean, acc) * rstd[m]
+            if wanted[0]:
+                of_weight = of_weight + g * normal
+            if wanted[1]:
+                of_bias = of_bias + g
+            g = weighted(g, weight, None, acc)
+            rest = g - normal * (product / N * rstd[m])
+            if mean is not None:
+                rest = rest - middle / N
+            rest = passed_on(rest * rstd[m], later, grad_residual, m, p, seed, drops, acc)
+            grad_x[m, :] = rest
+            if wanted[2]:
+                of_input_bias = of_input_bias + rest
+            ts.tile.barrier()
+            free = slot
+            slot = (slot + 1) % stages
+        if wanted[0]:
+            parts[0, part, :] = of_weight
+        if wanted[1]:
+            parts[1, part, :] = of_bias
+        if wanted[2]:
+            parts[2, part, :] = of_input_bias
+
+
 @ts.kernel
 def sums_by_columns(
     grad: ts.Tensor[M, N, T],
@@ -285,13 +386,33 @@ def sums_by_columns(
             parts[2, part, n : n + BN] = ts.tile.sum(of_input_bias, 0)
 
 
+@ts.function
+def total_of(parts: Any, which: Any, n: Any, acc: Any, BP: Any, BN: Any) -> Any:
+    """Return the sums over programs of some columns."""
+    total = ts.tile.zeros((BP, BN), acc)
+    for p in ts.tile.range(0, parts.shape[1], BP):
+        total = total + parts[which, p : p + BP, n : n + BN]
+    return ts.tile.sum(total, 0)
+
+
 @ts.kernel
 def column_sums(
-    parts: ts.Tensor[3, P, N, S], out: ts.Tensor[N, W], which: I64, acc: Constant, BP: Constant = 16, BN: Constant = 64
+    parts: ts.Tensor[3, P, N, S],
+    of_weight: ts.Tensor[N, W] | None,
+    of_bias: ts.Tensor[N, W] | None,
+    of_input_bias: ts.Tensor[N, W] | None,
+    acc: Constant,
+    BP: Constant = 16,
+    BN: Constant = 64,
 ):
     """Add up the sums of programs in one order."""
-    for n in ts.tile.grid((N, BN)):
-        total = ts.tile.zeros((BP, BN), acc)
-        for p in ts.tile.range(0, P, BP):
-            total = total + parts[which, p : p + BP, n : n + BN]
-        out[n : n + BN] = ts.tile.sum(total, 0)
+    for which, n in ts.tile.grid((3, 1), (N, BN)):
+        if of_weight is not None:
+            if which == 0:
+                of_weight[n : n + BN] = total_of(parts, 0, n, acc, BP, BN)
+        if of_bias is not None:
+            if which == 1:
+                of_bias[n : n + BN] = total_of(parts, 1, n, acc, BP, BN)
+        if of_input_bias is not None:
+            if which == 2:
+                of_input_bias[n : n + BN] = total_of(parts, 2, n, acc, BP, BN)

@@ -16,6 +16,10 @@ Where rows are loaded ahead, each sum that is wanted counts."""
 
 _BLOCK = 8192
 _MOST_ROWS = 64
+_LEAST_STAGED = 4096
+"""Longer rows of a GPU with one sum over them pass through shared memory, and rows twice as long whatever is wanted."""
+_ROOM, _COPIED = 8192, 16
+"""Bytes of shared memory that are left for sums along rows, and of a copy to it, with which rows begin and end."""
 
 
 def _results(
@@ -96,6 +100,24 @@ def _shares(x: Any, width: int) -> tuple[int, int, bool]:
     return max(1, min(_BLOCK >> max(width - 1, 0).bit_length(), _MOST_ROWS)), 1, True
 
 
+def _stages(x: Any, width: int, sums: int, adds: bool) -> int:
+    """Return how many rows of both arrays a program of a GPU has in shared memory; 0 where they do not pass through it.
+
+    Args:
+        x: the rows.
+        width: elements of one.
+        sums: how many sums over rows are wanted, which are to leave half of the registers.
+        adds: whether another array is added to the results, which has no place there.
+    """
+    record, size = rows.record_of(x), arrays.dtype_of(x).bytes
+    least = _LEAST_STAGED if sums == 1 and not adds else 2 * _LEAST_STAGED
+    fits = least < width <= WIDEST_SUMS and 2 * sums * width <= record.registers and size <= 4
+    if not record.simt or not fits or width * size % _COPIED:
+        return 0
+    row = 2 * size << (width - 1).bit_length()
+    return next((stages for stages in (4, 2) if stages * row + _ROOM <= record.shared_bytes), 0)
+
+
 def _launch_gradient(
     results: Arguments,
     grad: Any,
@@ -116,22 +138,25 @@ def _launch_gradient(
         return
     count, width = map(int, x.shape)
     acc, wanted = rows.accumulator(arrays.dtype_of(x)), tuple(wanted)
+    options: dict[str, Any]
     given = (grad, grad_summed, x, weight, mean, rstd, grad_x, present(grad_residual))
     if not any(wanted):
         kernels.backward(*given, p, seed, drops=p > 0, acc=acc)
         return
-    together, of_unit, ahead = _shares(x, width)
+    stages = _stages(x, width, sum(wanted), grad_summed is not None)
+    together, of_unit, ahead = (1, 1, True) if stages else _shares(x, width)
     each = rows.share(count, width, x, of_unit, together)
     parts = like(x, (3, -(-count // each), width), acc)
-    if width * (sum(wanted) if ahead else 1) <= WIDEST_SUMS:
-        options: dict[str, Any] = {"drops": p > 0, "wanted": wanted, "ahead": ahead, "acc": acc, "BM": together}
+    if stages:
+        options = {"drops": p > 0, "wanted": wanted, "acc": acc, "kind": arrays.dtype_of(x), "stages": stages}
+        kernels.backward_through_shared(*given, parts, each, p, seed, **options)
+    elif width * (sum(wanted) if ahead else 1) <= WIDEST_SUMS:
+        options = {"drops": p > 0, "wanted": wanted, "ahead": ahead, "acc": acc, "BM": together}
         kernels.backward_with_sums(*given, parts, each, p, seed, **options)
     else:
         kernels.backward(*given, p, seed, drops=p > 0, acc=acc)
         kernels.sums_by_columns(grad, x, mean, rstd, grad_x, parts, each, wanted=wanted, acc=acc)
-    for which, vector in enumerate(vectors):
-        if wanted[which]:
-            kernels.column_sums(parts, vector, which, acc=acc)
+    kernels.column_sums(parts, *(one if wanted[which] else None for which, one in enumerate(vectors)), acc=acc)
 
 
 BACKWARD = Step(

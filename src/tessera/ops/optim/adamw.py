@@ -10,7 +10,7 @@ import numpy as np
 from tessera.driver.compile import compile as compiled
 from tessera.numerics.dtypes import DType, bf16, f32
 from tessera.ops import arrays, rows
-from tessera.ops.optim import kernels, lists
+from tessera.ops.optim import kernels, lists, together
 from tessera.ops.refusals import checked, checked_methods
 from tessera.target.artifact import Artifact
 
@@ -36,7 +36,9 @@ class AdamW:
         stochastic_rounding: bool = False,
         seed: int = 0,
     ) -> None:
-        """Change parameters and states in place, as `torch.optim.AdamW` does; one launch a parameter.
+        """Change parameters and states in place, as `torch.optim.AdamW` does.
+
+        A launch changes a parameter, or on a GPU eight whose elements divide by 16.
 
         Args:
             params: arrays of any shapes, in lists, tuples and dictionaries; f64, f32, bf16 or f16.
@@ -66,7 +68,8 @@ class AdamW:
         given = lists.leaves(params=params, grads=grads, exp_avgs=exp_avgs, exp_avg_sqs=exp_avg_sqs)
         lists.check_lists(given, ("exp_avgs", "exp_avg_sqs"), ("f32", "bf16", "f64"))
         for one, other in zip(given["exp_avgs"], given["exp_avg_sqs"], strict=True):
-            rows.same_dtype(other, "exp_avg_sqs", one, "exp_avgs")
+            if one.dtype != other.dtype:
+                rows.same_dtype(other, "exp_avg_sqs", one, "exp_avgs")
         lists.check_numbers(
             step=(step, 1, inf),
             lr=(lr, 0, inf),
@@ -81,7 +84,12 @@ class AdamW:
         def launch(given: dict[str, list[Any]], table: Any) -> None:
             kernel: Any = kernels.adamw
             known = list(map(float, numbers)) if table is None else [0.0] * len(numbers)
-            for place, (param, grad, mean, square) in enumerate(lists.in_memory(given)):
+            groups = [*zip(*given.values(), strict=True)]
+            if stochastic_rounding:
+                rest = lists.in_memory(groups)
+            else:
+                rest = together.changed(together.ADAMW, groups, known, scale, table)
+            for place, (param, grad, mean, square) in enumerate(rest):
                 kernel(
                     param,
                     grad,

@@ -100,7 +100,7 @@ class ClipGradNorm:
 
 def _clip(grads: Sequence[Any], max_norm: float, wide: DType) -> Any:
     """Shrink gradients in place; return the norm before."""
-    found = lists.in_memory({"grads": [*grads]})
+    found = lists.in_memory([(one,) for one in grads])
     first = grads[0].detach() if arrays.is_torch(grads[0]) else grads[0]
     total = like(first, (1,), wide)
     sizes = [one.shape[0] * -(-one.shape[1] // _PIECE) for (one,) in found]

@@ -50,6 +50,59 @@ def stored(x: Any, seed: Any, ids: Any, stochastic: Any, place: Any) -> Any:
     return x
 
 
+@ts.function
+def adamw_of(param: Any, grad: Any, means: Any, scale: Any, table: Any, by: Any, acc: Any) -> Any:
+    """Return parameters and their two means after a step, for tiles of all four.
+
+    `by` is what gradients are divided by, what decay leaves, what stays of both means, the corrected rate and root, and
+    what is added to roots; a table in memory holds the same.
+    """
+    divisor, keep, of_mean, of_square, size, root, eps = by
+    g = scaled(grad, scale, chosen(table, 0, divisor), acc)
+    p = param.to(acc) * chosen(table, 1, keep).to(acc)
+    first = means[0].to(acc)
+    first = first + (1.0 - chosen(table, 2, of_mean)).to(acc) * (g - first)
+    of_second = chosen(table, 3, of_square)
+    second = means[1].to(acc) * of_second.to(acc) + (1.0 - of_second).to(acc) * g * g
+    below = ts.tile.sqrt(second) / chosen(table, 5, root).to(acc) + chosen(table, 6, eps).to(acc)
+    return p - chosen(table, 4, size).to(acc) * first / below, first, second
+
+
+@ts.function
+def lion_of(param: Any, grad: Any, mean: Any, scale: Any, table: Any, by: Any, acc: Any) -> Any:
+    """Return parameters and their mean after a step; `by` and a table as for `adamw_of`, in the order of `lion`."""
+    divisor, keep, of_step, of_mean, rate = by
+    g = scaled(grad, scale, chosen(table, 0, divisor), acc)
+    first = mean.to(acc)
+    ahead, of_first = chosen(table, 2, of_step), chosen(table, 3, of_mean)
+    way = ts.tile.sign(ahead.to(acc) * first + (1.0 - ahead).to(acc) * g)
+    p = param.to(acc) * chosen(table, 1, keep).to(acc) - chosen(table, 4, rate).to(acc) * way
+    return p, of_first.to(acc) * first + (1.0 - of_first).to(acc) * g
+
+
+@ts.function
+def sgd_of(
+    param: Any, grad: Any, before: Any, scale: Any, table: Any, by: Any, nesterov: Any, is_first: Any, acc: Any
+) -> Any:
+    """Return parameters and their buffer after a step; `by` and a table as for `adamw_of`, in the order of `sgd`.
+
+    `before` is the buffer before the step, None where there is none; in the first step it holds nothing yet.
+    """
+    divisor, decay, momentum, fresh, rate, kept = by
+    p = param.to(acc)
+    g = scaled(grad, scale, chosen(table, 0, divisor), acc)
+    g = g + chosen(table, 1, decay).to(acc) * p
+    b = g
+    if before is not None:
+        if not is_first:
+            old, stays = before.to(acc), chosen(table, 5, kept).to(acc)
+            if table is not None:
+                old = ts.tile.where(stays == 0.0, 0.0, old)
+            b = stays * old + chosen(table, 3, fresh).to(acc) * g
+        g = g + chosen(table, 2, momentum).to(acc) * b if nesterov else b
+    return p - chosen(table, 4, rate).to(acc) * g, b
+
+
 @ts.kernel
 def adamw(
     param: ts.Tensor[M, N, T],
@@ -76,15 +129,10 @@ def adamw(
     A table holds the numbers in their order, other than the seed.
     """
     for m, n in ts.tile.grid((M, BM), (N, BN)):
-        g = scaled(grad[m : m + BM, n : n + BN], scale, chosen(table, 0, divisor), acc)
-        p = param[m : m + BM, n : n + BN].to(acc) * chosen(table, 1, keep).to(acc)
-        first = mean[m : m + BM, n : n + BN].to(acc)
-        first = first + (1.0 - chosen(table, 2, of_mean)).to(acc) * (g - first)
-        second = square[m : m + BM, n : n + BN].to(acc)
-        of_second = chosen(table, 3, of_square)
-        second = second * of_second.to(acc) + (1.0 - of_second).to(acc) * g * g
-        below = ts.tile.sqrt(second) / chosen(table, 5, root).to(acc) + chosen(table, 6, eps).to(acc)
-        p = p - chosen(table, 4, size).to(acc) * first / below
+        by = divisor, keep, of_mean, of_square, size, root, eps
+        old, g = param[m : m + BM, n : n + BN], grad[m : m + BM, n : n + BN]
+        means = mean[m : m + BM, n : n + BN], square[m : m + BM, n : n + BN]
+        p, first, second = adamw_of(old, g, means, scale, table, by, acc)
         ids = numbers(m, n, N, p.shape)
         param[m : m + BM, n : n + BN] = stored(p, seed, ids, stochastic, 0)
         mean[m : m + BM, n : n + BN] = stored(first, seed, ids, stochastic, 1)
@@ -111,13 +159,9 @@ def lion(
 ):
     """One step of Lion: by the sign of a mean that the gradient is part of. A table is as that of `adamw`."""
     for m, n in ts.tile.grid((M, BM), (N, BN)):
-        g = scaled(grad[m : m + BM, n : n + BN], scale, chosen(table, 0, divisor), acc)
-        first = mean[m : m + BM, n : n + BN].to(acc)
-        ahead, of_first = chosen(table, 2, of_step), chosen(table, 3, of_mean)
-        way = ts.tile.sign(ahead.to(acc) * first + (1.0 - ahead).to(acc) * g)
-        kept = param[m : m + BM, n : n + BN].to(acc) * chosen(table, 1, keep).to(acc)
-        p = kept - chosen(table, 4, rate).to(acc) * way
-        first = of_first.to(acc) * first + (1.0 - of_first).to(acc) * g
+        by = divisor, keep, of_step, of_mean, rate
+        old, g = param[m : m + BM, n : n + BN], grad[m : m + BM, n : n + BN]
+        p, first = lion_of(old, g, mean[m : m + BM, n : n + BN], scale, table, by, acc)
         ids = numbers(m, n, N, p.shape)
         param[m : m + BM, n : n + BN] = stored(p, seed, ids, stochastic, 0)
         mean[m : m + BM, n : n + BN] = stored(first, seed, ids, stochastic, 1)
@@ -149,21 +193,14 @@ def sgd(
     A table is as that of `adamw`. Where nothing of a buffer stays, whatever it holds does not count.
     """
     for m, n in ts.tile.grid((M, BM), (N, BN)):
-        p = param[m : m + BM, n : n + BN].to(acc)
-        g = scaled(grad[m : m + BM, n : n + BN], scale, chosen(table, 0, divisor), acc)
-        g = g + chosen(table, 1, decay).to(acc) * p
+        by = divisor, decay, momentum, fresh, rate, kept
+        old, g = param[m : m + BM, n : n + BN], grad[m : m + BM, n : n + BN]
+        before = buffer[m : m + BM, n : n + BN] if buffer is not None else None
+        p, b = sgd_of(old, g, before, scale, table, by, nesterov, is_first, acc)
         ids = numbers(m, n, N, p.shape)
         if buffer is not None:
-            b = g
-            of_buffer = chosen(table, 2, momentum).to(acc)
-            if not is_first:
-                old, stays = buffer[m : m + BM, n : n + BN].to(acc), chosen(table, 5, kept).to(acc)
-                if table is not None:
-                    old = ts.tile.where(stays == 0.0, 0.0, old)
-                b = stays * old + chosen(table, 3, fresh).to(acc) * g
-            g = g + of_buffer * b if nesterov else b
             buffer[m : m + BM, n : n + BN] = stored(b, seed, ids, stochastic, 1)
-        param[m : m + BM, n : n + BN] = stored(p - chosen(table, 4, rate).to(acc) * g, seed, ids, stochastic, 0)
+        param[m : m + BM, n : n + BN] = stored(p, seed, ids, stochastic, 0)
 
 
 @ts.kernel

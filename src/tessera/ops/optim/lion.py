@@ -10,7 +10,7 @@ import numpy as np
 from tessera.driver.compile import compile as compiled
 from tessera.numerics.dtypes import DType, bf16, f32
 from tessera.ops import arrays, rows
-from tessera.ops.optim import kernels, lists
+from tessera.ops.optim import kernels, lists, together
 from tessera.ops.refusals import checked, checked_methods
 from tessera.target.artifact import Artifact
 
@@ -73,7 +73,12 @@ class Lion:
         def launch(given: dict[str, list[Any]], table: Any) -> None:
             kernel: Any = kernels.lion
             known = list(map(float, numbers)) if table is None else [0.0] * len(numbers)
-            for place, (param, grad, mean) in enumerate(lists.in_memory(given)):
+            groups = [*zip(*given.values(), strict=True)]
+            if stochastic_rounding:
+                rest = lists.in_memory(groups)
+            else:
+                rest = together.changed(together.LION, groups, known, scale, table)
+            for place, (param, grad, mean) in enumerate(rest):
                 kernel(
                     param,
                     grad,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 from numbers import Real
 from typing import Any, cast
@@ -35,13 +36,20 @@ def leaves(**trees: Any) -> dict[str, list[Any]]:
     for name, tree in trees.items():
         if not isinstance(tree, list | tuple | dict):
             raise refused(f"{name} is {tree!r:.60}", "bad-argument", "it takes a list, or a dictionary, of arrays")
-        own = dict(_walk(cast(Any, tree), ()))
+        own = _own(tree)
         first = first or own
         if own.keys() != first.keys():
             what = f"{len(own)} arrays" if len(own) != len(first) else "nested otherwise"
             raise refused(f"{name} are {what}, {next(iter(trees))} {len(first)}", "bad-argument", _ONE_EACH)
         found[name] = [own[path] for path in first]
     return found
+
+
+def _own(tree: Any) -> dict[Any, Any]:
+    """Return the arrays of a tree by where they are."""
+    if not isinstance(tree, dict) and not any([isinstance(one, list | tuple | dict) for one in tree]):
+        return {(at,): one for at, one in enumerate(tree)}
+    return dict(_walk(tree, ()))
 
 
 _ONE_EACH = "give one for each parameter"
@@ -63,14 +71,33 @@ def check_lists(lists: dict[str, list[Any]], states: Sequence[str], state_dtypes
     Raises:
         CallError: `not-an-array`, `wrong-shape` or `wrong-dtype`.
     """
-    first = next(iter(lists.values()))
-    for at in range(len(first)):
-        shape = arrays.shape_of(first[at], "params")
-        for name, some in lists.items():
-            rows.same_shape(some[at], name, shape)
-            dtype = rows.float_dtype(some[at], name)
-            if name in states and dtype.name not in state_dtypes:
-                raise refused(f"{name} have the dtype {dtype}", "wrong-dtype", f"they take {', '.join(state_dtypes)}")
+    kinds = {name: state_dtypes if name in states else rows.FLOATS for name in lists}
+    allowed = [frozenset(map(_torch_dtype, some)) for some in kinds.values()]
+    for group in zip(*lists.values(), strict=True):
+        if are_tensors(group):
+            size = group[0].shape
+            if all([one.shape == size and one.dtype in some for one, some in zip(group, allowed, strict=True)]):
+                continue
+        shape = arrays.shape_of(group[0], "params")
+        for (name, taken), one in zip(kinds.items(), group, strict=True):
+            rows.same_shape(one, name, shape)
+            dtype = rows.float_dtype(one, name)
+            if dtype.name not in taken:
+                raise refused(f"{name} have the dtype {dtype}", "wrong-dtype", f"they take {', '.join(taken)}")
+
+
+def are_tensors(group: Sequence[Any]) -> bool:
+    """Return whether arrays are PyTorch's own tensors, whose fields say at once what is asked of the others."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return False
+    own = (torch.Tensor, torch.nn.Parameter)
+    return all([type(one) in own for one in group])
+
+
+def _torch_dtype(name: str) -> Any:
+    """Return PyTorch's dtype of a name, None where PyTorch is not loaded."""
+    return arrays.torch_dtypes()[name] if "torch" in sys.modules else None
 
 
 Launch = Callable[[dict[str, list[Any]], Any], None]
@@ -118,14 +145,18 @@ def change(name: str, given: dict[str, list[Any]], numbers: Sequence[Any], launc
     traced.change(name, run, [one for name in names for one in given[name]], [*given["grads"], table], ())
 
 
-def in_memory(lists: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Return for each place the arrays of all lists as rows over the same memory; those without elements are left out.
+def in_memory(groups: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return groups of arrays as rows over the same memory; those without elements are left out.
 
     Raises:
         CallError: `not-contiguous` where strides give no rows.
     """
     found = list[tuple[Any, ...]]()
-    for group in zip(*lists.values(), strict=True):
+    for group in groups:
+        if are_tensors(group) and all([one.is_contiguous() for one in group]):
+            if group[0].numel():
+                found.append(tuple([(one.detach() if one.requires_grad else one).view(1, -1) for one in group]))
+            continue
         shape = arrays.shape_of(group[0], "params")
         if not prod(shape):
             continue
@@ -199,5 +230,7 @@ def key_of(seed: int, step: int, place: int) -> int:
 
 def shortens(stochastic_rounding: bool, *given: Any) -> tuple[bool, ...]:
     """Return which arrays are rounded at random, those of bf16; an empty tuple where none is."""
+    if not stochastic_rounding:
+        return ()
     found = tuple(one is not None and arrays.dtype_of(one).name == "bf16" for one in given)
-    return found if stochastic_rounding and any(found) else ()
+    return found if any(found) else ()

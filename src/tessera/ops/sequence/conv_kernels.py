@@ -14,15 +14,23 @@ B, D, L, W, P = ts.dims("B D L W P")
 
 
 @ts.function
-def convolved(x: Any, weight: Any, bias: Any, b: Any, d: Any, t: Any, shape: Any, taps: Any, acc: Any) -> Any:
+def filters(weight: Any, d: Any, count: Any, taps: Any, acc: Any) -> Any:
+    """Return the weights of some channels, a column for each tap."""
+    found = ()
+    for w in ts.tile.static_range(taps):
+        found += (weight[d : d + count, w].to(acc)[:, None],)
+    return found
+
+
+@ts.function
+def convolved(x: Any, by: Any, bias: Any, b: Any, d: Any, t: Any, shape: Any, taps: Any, acc: Any) -> Any:
     """Return for a block of times the sums of what came up to them, by the weights of their channels."""
     total = ts.tile.zeros(shape, acc)
     if bias is not None:
         total = total + bias[d : d + shape[0]].to(acc)[:, None]
     for w in ts.tile.static_range(taps):
         back = t + (w - taps + 1)
-        some = x[b, d : d + shape[0], back : back + shape[1]].to(acc)
-        total = total + some * weight[d : d + shape[0], w].to(acc)[:, None]
+        total = total + x[b, d : d + shape[0], back : back + shape[1]].to(acc) * by[w]
     return total
 
 
@@ -40,7 +48,8 @@ def forward(
 ):
     """Convolve each channel; elements before the first are zeros."""
     for b, d, t in ts.tile.grid((B, 1), (D, BD), (L, BL)):
-        y = convolved(x, weight, bias, b, d, t, (BD, BL), taps, acc)
+        by = filters(weight, d, BD, taps, acc)
+        y = convolved(x, by, bias, b, d, t, (BD, BL), taps, acc)
         out[b, d : d + BD, t : t + BL] = ts.tile.silu(y) if activates else y
 
 
@@ -56,11 +65,11 @@ def input_gradient(
 ):
     """Gradient of the input: the same convolution, from the other end."""
     for b, d, t in ts.tile.grid((B, 1), (D, BD), (L, BL)):
+        by = filters(weight, d, BD, taps, acc)
         total = ts.tile.zeros((BD, BL), acc)
         for w in ts.tile.static_range(taps):
             later = t + (taps - 1 - w)
-            some = grad[b, d : d + BD, later : later + BL].to(acc)
-            total = total + some * weight[d : d + BD, w].to(acc)[:, None]
+            total = total + grad[b, d : d + BD, later : later + BL].to(acc) * by[w]
         out[b, d : d + BD, t : t + BL] = total
 
 
@@ -77,33 +86,36 @@ def weight_gradients(
     taps: Constant,
     acc: Constant,
     BD: Constant = 4,
-    BL: Constant = 1024,
+    BL: Constant = 256,
 ):
     """Gradients of weights and bias: sums over `each` blocks of times in each of P parts.
 
     `inner` takes the gradient of the sums that SiLU was applied to, which are computed again.
     """
     for p, d in ts.tile.grid((P, 1), (D, BD)):
-        weights = ts.tile.zeros((BD, taps), acc)
-        biases = ts.tile.zeros((BD, 1), acc)
+        by = filters(weight, d, BD, taps, acc)
+        weights = (ts.tile.zeros((BD, BL), acc),) * taps
+        biases = ts.tile.zeros((BD, BL), acc)
         blocks = ts.cdiv(L, BL)
         for i in ts.tile.range(p * each, min((p + 1) * each, B * blocks)):
             b = i // blocks
-            t = (i - b * blocks) * BL
+            t = i % blocks * BL
             g = grad[b, d : d + BD, t : t + BL].to(acc)
             if inner is not None:
-                y = convolved(x, weight, bias, b, d, t, (BD, BL), taps, acc)
+                y = convolved(x, by, bias, b, d, t, (BD, BL), taps, acc)
                 s = ts.tile.sigmoid(y)
                 g = g * (s + y * s * (1.0 - s))
+            added = ()
             for w in ts.tile.static_range(taps):
                 back = t + (w - taps + 1)
-                found = ts.tile.sum(g * x[b, d : d + BD, back : back + BL].to(acc), 1, keepdims=True)
-                weights = ts.tile.where(ts.tile.arange(taps)[None, :] == w, weights + found, weights)
-            biases = biases + ts.tile.sum(g, 1, keepdims=True)
+                added += (weights[w] + g * x[b, d : d + BD, back : back + BL].to(acc),)
+            weights = added
+            biases = biases + g
             if inner is not None:
                 inner[b, d : d + BD, t : t + BL] = g
-        of_weight[p, d : d + BD, :] = weights
-        of_bias[p, d : d + BD, :] = biases
+        for w in ts.tile.static_range(taps):
+            of_weight[p, d : d + BD, w] = ts.tile.sum(weights[w], 1)
+        of_bias[p, d : d + BD, :] = ts.tile.sum(biases, 1, keepdims=True)
 
 
 @ts.kernel

@@ -10,7 +10,7 @@ from tessera.ops import arrays, rows
 from tessera.ops.sequence import conv_kernels as kernels
 from tessera.ops.steps import Arguments, Gradient, Step, like, missing
 
-_CHANNELS, _TIMES = 4, 1024
+_CHANNELS, _TIMES = 4, 256
 """That a program sums up over at once."""
 _PROGRAMS_A_UNIT = 16
 

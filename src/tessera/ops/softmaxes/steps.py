@@ -15,12 +15,21 @@ WIDEST_ROWS = 65536
 """Bytes of a row, as it is computed, from which on it is taken by pieces: a program has no room for more."""
 
 _FEW_PROGRAMS = 256
+_MOST_KEPT, _KEPT_PROGRAMS = 16384, 3
+"""Elements of rows that are kept whole, and programs of a multiprocessor that have room for theirs."""
 _FORWARD_LENGTHS, _BACKWARD_LENGTHS = Lengths(), Lengths()
 
 
 def is_wide(width: int, acc: DType) -> bool:
     """Return whether rows are taken by pieces."""
     return width * acc.bytes > WIDEST_ROWS
+
+
+def _are_kept(y: Any, width: int) -> bool:
+    """Return whether a GPU's shared memory keeps rows of both arrays for after their sum (`schedule.gpu.keep_rows`)."""
+    record, padded = rows.record_of(y), 1 << (width - 1).bit_length()
+    size = 2 * padded * arrays.dtype_of(y).bytes
+    return record.simt and width % 8 == 0 and padded <= _MOST_KEPT and _KEPT_PROGRAMS * size <= record.shared_bytes
 
 
 def accumulator(*dtypes: DType) -> DType:
@@ -85,7 +94,7 @@ def _launch_gradient(results: Arguments, grad: Any, y: Any, scale: float, form: 
         kernels.columns_backward(grad, y, results[0], scale, form=form, acc=acc, **block)
         return
     width, options = int(y.shape[1]), dict[str, Any](form=form, masked=masked, acc=acc)
-    if is_wide(2 * width, acc) or _BACKWARD_LENGTHS.are_many_before(width):
+    if (is_wide(2 * width, acc) and not _are_kept(y, width)) or _BACKWARD_LENGTHS.are_many_before(width):
         kernels.wide_rows_backward(grad, y, results[0], scale, **options, BN=piece(width))
     else:
         kernels.rows_backward(grad, y, results[0], scale, **options)

@@ -145,7 +145,7 @@ def _most(kernel: KernelOp, grid: GridOp) -> int:
 def _lie_anywhere(kernel: KernelOp, grid: GridOp, size: int) -> bool:
     """Return whether some rows are loaded as words that are shifted into place."""
     boxes = [op for op in ops_in(grid) if isinstance(op, LoadOp | StoreOp)]
-    return any(_is_row(kernel, op, size) and _moved_bytes(kernel, op) < ACCESS_BYTES for op in boxes)
+    return any(_is_row(kernel, op, size) and moved_bytes(kernel, op) < ACCESS_BYTES for op in boxes)
 
 
 def _is_as_long(op: Operation, size: int) -> bool:
@@ -164,14 +164,14 @@ def _is_rewritten(kernel: KernelOp, grid: GridOp, elements: int, anywhere: bool)
     """
     long = [op for op in ops_in(grid) if isinstance(op, LoadOp | StoreOp) and prod(op.size_list) >= elements]
     wide = (
-        _moved_bytes(kernel, op) >= max(VECTOR_BYTES, 2 * _element_bytes(op))
+        moved_bytes(kernel, op) >= max(VECTOR_BYTES, 2 * _element_bytes(op))
         or (anywhere and _is_row(kernel, op, elements))
         for op in long
     )
     return any(isinstance(op, StoreOp) for op in long) and all(wide)
 
 
-def _moved_bytes(kernel: KernelOp, op: LoadOp | StoreOp) -> int:
+def moved_bytes(kernel: KernelOp, op: LoadOp | StoreOp) -> int:
     """Return a power of two of bytes that an access of a slice from its first column on can move at once."""
     info, width = kernel.info_of(op.tensor), dtype_of(element_of(op.tensor.type)).bytes
     inner = next((axis for axis in op.kept if info.strides[axis] == 1), None)
@@ -197,7 +197,7 @@ def _aligned(kernel: KernelOp, passes: Passes, length: int) -> Aligned | None:
     if any(passes.scanned(op) or (passes.reduced(op) and isinstance(op, ReduceByOp)) for op in passes.ops):
         return None
     rows = [op for op in boxes if any(constant_value(offset) is None for offset in op.offsets)]
-    apart = [op for op in rows if _moved_bytes(kernel, op) < ACCESS_BYTES]
+    apart = [op for op in rows if moved_bytes(kernel, op) < ACCESS_BYTES]
     begin = passes.ops[0]
     leading = [
         op for op in apart if all(_is_there(each, begin) or constant_value(each) is not None for each in op.offsets)
