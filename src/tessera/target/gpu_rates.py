@@ -2,7 +2,8 @@
 
 Rates of tiles and what is added to them are fitted to 3 280 schedules of 210 products on an H100, beside rates that
 were fitted to 2 400 of 141 others (`benchmarks/regret.py`), those of products by threads to 1 800 of 144 on an H200;
-those of tf32 and f64 come from an H200, too.
+those of tf32 and f64 come from an H200, too. What launches take, programs that share tiles, copies of operands, rows
+that begin anywhere and long sums by threads is fitted to 1 300 schedules of 190 products on an H200.
 """
 
 from __future__ import annotations
@@ -113,19 +114,21 @@ PRODUCTS_PER_ELEMENT = 32
 """Multiply-adds in tf32 in the time in which shared memory moves one element."""
 
 REALIGNED_RATE = {
-    (128, 128): 0.0993,
-    (128, 64): 0.149,
-    (64, 128): 0.0953,
-    (64, 64): 0.186,
+    (128, 128): 0.0878,
+    (128, 64): 0.086,
+    (64, 128): 0.0843,
+    (64, 64): 0.15,
     (64, 32): 0.0865,
     (32, 64): 0.138,
 }
 REALIGNED_TERMS = 64
-REALIGNED_STEP = 1.87e-6
+REALIGNED_STEP = 1.6e-6
 REALIGNED_WARPS = 16
-REALIGNED_START = 0.052e-6
+REALIGNED_START = 0.08e-6
+REALIGNED_SOONER = 2.3e-6
 """Of products whose rows may begin at any element: parts of the matrix units' rate that tiles reach, terms of a step,
-the seconds that one of 64 x 64 takes at least, warps of a multiprocessor, and seconds before the first step."""
+the seconds that one of 64 x 64 takes at least, warps of a multiprocessor, seconds before the first step, and those by
+which such a launch starts sooner than a warp-specialised one."""
 PART_TERMS = 256
 """Of a product, terms of a step or of several that are worth a program of their own: less costs more than it saves."""
 MOST_PARTS = 64
@@ -138,8 +141,8 @@ LEFT_BYTES = 1 << 19
 """That one program reads of others, which share its tile, at most: a few microseconds."""
 LEAST_SHARERS = 8
 """Programs that may share the steps of a tile where there are few tiles, whatever its sums take."""
-SHARING_FEW = 1.33e-6
-LEFT = 0.568e11
+SHARING_FEW = 2.5e-6
+LEFT = 0.46e11
 """Seconds that a tile takes longer which programs share (twice that by threads), and bytes that its last one reads in a
 second of what others left."""
 WARP_WIDE = 0.59
@@ -200,7 +203,7 @@ and those that it reads from others of a cluster."""
 F64 = 0.06
 """Part of it that products of the matrix units in f64 reach."""
 
-COPIES = 1.6e-6
+COPIES = 1.5e-6
 """Seconds that the launch of copies of operands adds, beside their bytes: 2 to 3 on the GPU, more on the host."""
 
 HALVES_RATE = {(128, 128): 1.1, (64, 128): 0.9, (128, 64): 0.8, (64, 64): 0.65}

@@ -90,6 +90,7 @@ def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[flo
     memory = (_moved(problem, machine, choice) + _written_across(problem, choice)) / machine.memory
     if _is_realigned(problem, target, choice.path):
         compute = steady = _realigned(problem, target, choice)
+        fixed -= gpu.REALIGNED_SOONER
     elif choice.shared:
         steady, joined = _shared(problem, machine, choice, tiles, max(compute, cache))
         fixed += joined
