@@ -3,7 +3,7 @@
 Rates of tiles and what is added to them are fitted to 3 280 schedules of 210 products on an H100, beside rates that
 were fitted to 2 400 of 141 others (`benchmarks/regret.py`), those of products by threads to 1 800 of 144 on an H200;
 those of tf32 and f64 come from an H200, too. What launches take, programs that share tiles, copies of operands, rows
-that begin anywhere and long sums by threads is fitted to 1 300 schedules of 190 products on an H200.
+that begin anywhere and long sums by threads is fitted to 1 500 schedules of 190 products on an H200.
 """
 
 from __future__ import annotations
