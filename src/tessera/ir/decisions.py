@@ -19,7 +19,7 @@ from tessera.ir.tile.elementwise import ElementwiseOp, is_zero
 from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.roles import AllocBarriersOp, BarrierArriveOp, BarrierWaitOp, RolesOp
-from tessera.ir.tile.shared import AllocSharedOp
+from tessera.ir.tile.shared import AllocSharedOp, CpAsyncOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType
 from tessera.ir.tile.warpgroup import MmaStartOp, MmaWaitOp
@@ -239,14 +239,22 @@ AHEAD = Decision(
     ("load-ahead",),
     holds=_why_not_carried,
 )
+RESIDENT = Decision(
+    "resident",
+    "programs that a multiprocessor has registers for at once",
+    (GridOp,),
+    ("choose-warps",),
+    1,
+    None,
+)
 CYCLES = Decision(
     "cycles", "length of an iteration, as the cost model has it", (scf.ForOp,), ("pipeline-products",), 0, None
 )
 INSIDE = Decision(
     "inside",
     "along which dimensions a box is known to lie in its tensor, bit by bit",
-    (LoadOp, StoreOp),
-    ("chunk-tiles", "full-boxes"),
+    (LoadOp, StoreOp, CpAsyncOp),
+    ("chunk-tiles", "full-boxes", "stage-copies"),
     1,
     None,
 )

@@ -207,7 +207,8 @@ def new_function(kernel: KernelOp, plan: LaunchPlan, num_warps: int = 1) -> Func
     programs = (decisions.CLUSTER.of(plan.grid) if plan.grid is not None else None) or 1
     if programs > 1:
         grid.append((["const", programs], 1))
-    func = FuncOp(plan.name, [], [], json.dumps(grid), num_warps, kernel.profile.data, programs)
+    resident = (decisions.RESIDENT.of(plan.grid) if plan.grid is not None else None) or 1
+    func = FuncOp(plan.name, [], [], json.dumps(grid), num_warps, kernel.profile.data, programs, resident)
     func.location = kernel.location
     return func
 

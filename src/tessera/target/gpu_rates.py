@@ -2,7 +2,8 @@
 
 Rates of tiles and what is added to them are fitted to 3 280 schedules of 210 products on an H100, beside rates that
 were fitted to 2 400 of 141 others (`benchmarks/regret.py`), those of products by threads to 1 800 of 144 on an H200;
-those of tf32 and f64 come from an H200, too.
+those of tf32 and f64 come from an H200, too. What launches take, programs that share tiles, copies of operands, rows
+that begin anywhere and long sums by threads is fitted to 1 500 schedules of 190 products on an H200.
 """
 
 from __future__ import annotations
@@ -52,29 +53,39 @@ STARTING = 0.481e-6
 than that of one."""
 
 MEETING = 0.326e-6
-EXCHANGE = 49.8e9
+EXCHANGE = 44e9
 """Seconds that one more program of a cluster adds where threads multiply, and bytes of its partial sums that another
 one reads in a second."""
 
-SPLIT_RATE = 0.667
+SPLIT_RATE = 0.767
 SPLIT_GROWTH = 0.245
 """Part of the rate that programs reach which share a tile in a cluster, and the power of all multiprocessors by theirs
 with which it grows: few programs have more of the cache and of memory each. These, `EXCHANGE` and what follows of crews
 are fitted to 1030 schedules of 80 products of which half have at most 66 tiles of 64 x 64 (benchmarks/regret.py)."""
 
+SPLIT_START = 0.66e-6
+SECOND_CREW = 0.5e-6
+"""Seconds that a launch takes longer whose programs share tiles in clusters, or have two warpgroups for a tile."""
+
 TURNS_RATE = {(128, 128): 0.92, (64, 256): 0.763, (64, 128): 0.581, (64, 64): 0.424}
 """The same part where two groups of warps take tiles in turn, so that the ends of tiles overlap products."""
-SECOND_GROUP = 0.0526e-6
+SECOND_GROUP = 0.196e-6
 """Seconds until the second of them has its first tile."""
 
 SHARED_RATE = 0.782
 SHARING = 0.13e-6
 """Part of the rate where programs share the last tiles' steps through memory (stream-K), and seconds added."""
-CREW_RATE = 0.986
-CREW_MEETING = 7.17e-6
-CREW_LEFT = 0.749e11
+CREW_RATE = 0.758
+CREW_MEETING = 3.0e-6
+CREW_LEFT = 0.974e11
 """Part of the rate where several programs share each of a few tiles, seconds added, and bytes of what others left that
 the last of them reads in a second."""
+
+PARTS_RATE = 0.986
+JOINING = 3.4e-6
+JOINED = 1.84e12
+"""Seconds that a second launch adds which adds up what programs leave in scratch memory, and bytes of that which are
+stored and read again in a second."""
 
 APART = 1.79
 CACHE_BYTES = 50e6
@@ -94,7 +105,7 @@ STORED_COLUMNS = 128
 STORED_GROWTH = 0.6
 """The power by which more warps than that take longer for single elements, the more columns beside these a tile has."""
 
-TURNED_RATE = {16: 0.192, 32: 0.318, 64: 0.422}
+TURNED_RATE = {16: 0.215, 32: 0.413, 64: 0.46}
 """By rows, the part of the matrix units' rate that tiles of turned products reach."""
 
 BY_REGISTERS = 0.89
@@ -103,19 +114,21 @@ PRODUCTS_PER_ELEMENT = 32
 """Multiply-adds in tf32 in the time in which shared memory moves one element."""
 
 REALIGNED_RATE = {
-    (128, 128): 0.146,
-    (128, 64): 0.149,
-    (64, 128): 0.161,
-    (64, 64): 0.183,
-    (64, 32): 0.0978,
-    (32, 64): 0.12,
+    (128, 128): 0.0878,
+    (128, 64): 0.086,
+    (64, 128): 0.0843,
+    (64, 64): 0.15,
+    (64, 32): 0.0865,
+    (32, 64): 0.138,
 }
 REALIGNED_TERMS = 64
-REALIGNED_STEP = 1.25e-6
+REALIGNED_STEP = 1.6e-6
 REALIGNED_WARPS = 16
-REALIGNED_START = 0.04e-6
+REALIGNED_START = 0.08e-6
+REALIGNED_SOONER = 2.3e-6
 """Of products whose rows may begin at any element: parts of the matrix units' rate that tiles reach, terms of a step,
-the seconds that one of 64 x 64 takes at least, warps of a multiprocessor, and seconds before the first step."""
+the seconds that one of 64 x 64 takes at least, warps of a multiprocessor, seconds before the first step, and those by
+which such a launch starts sooner than a warp-specialised one."""
 PART_TERMS = 256
 """Of a product, terms of a step or of several that are worth a program of their own: less costs more than it saves."""
 MOST_PARTS = 64
@@ -128,8 +141,8 @@ LEFT_BYTES = 1 << 19
 """That one program reads of others, which share its tile, at most: a few microseconds."""
 LEAST_SHARERS = 8
 """Programs that may share the steps of a tile where there are few tiles, whatever its sums take."""
-SHARING_FEW = 1.33e-6
-LEFT = 0.494e11
+SHARING_FEW = 2.5e-6
+LEFT = 0.46e11
 """Seconds that a tile takes longer which programs share (twice that by threads), and bytes that its last one reads in a
 second of what others left."""
 WARP_WIDE = 0.59
@@ -142,31 +155,32 @@ schedulers of a multiprocessor that issue. These and what follows, all of produc
 in f32, of which two thirds have at most 128 terms."""
 ISSUING_TURNS = 4
 USUAL_SUMS = 32
-SUMS_GROWTH = 0.294
+SUMS_GROWTH = 0.497
 ISSUING_GROWTH = 0.232
 UNEVEN = 0.417
 """Warps of a scheduler that keep it busy, of so many sums a thread; the powers of those sums by which fewer warps do,
 and of the number of warps by which too few do not; the part of the slots that schedulers lose with a warp less than
 others."""
-ALONE_BY_THREADS = 0.0907
-TAIL = 0.342
+ALONE_BY_THREADS = 0.153
+TAIL = 0.2
 """Part of a program's time that no other hides, and part of the programs of a multiprocessor in whose time the last
 ones run beside ever fewer others."""
-STEP_SLOTS = 33
+STEP_SLOTS = 43
 STORE_SLOTS = 8.3
 SINGLE_STORE_SLOTS = 8.1
 OPERATION_SLOTS = 3.7
 """Issue slots of a step, and of each sum at the end of a program: of its store, more where rows of results begin
 anywhere, and of each operation of an epilogue."""
-COPY_SLOTS = 7.8
-SHORT_ROWS = 52
-SINGLE_SLOTS = 16.3
-SIDE_BY_SIDE_SLOTS = 8.6
+COPY_SLOTS = 9
+SHORT_ROWS = 65
+SINGLE_SLOTS = 14.2
+SIDE_BY_SIDE_SLOTS = 7.5
+FEW_COPY = 0.66
 """Issue slots of copies to shared memory: of 16 bytes, by how much more where terms lie side by side, by the terms of a
-step, and of 4 bytes: where terms do, and where not."""
+step, and of 4 bytes: where terms do, and where not; the power by which the latter are more with fewer than 4 warps."""
 ONE_STAGE = 0.18e-6
 """Seconds that a program waits for its copies which are not under way while it computes."""
-UNHIDDEN = 0.502
+UNHIDDEN = 0.3
 """Part of the shorter one of products and memory that the longer one does not hide."""
 MOVED_BY_THREADS = 0.705
 ENDS_BY_THREADS = 0.079
@@ -182,14 +196,14 @@ OF_A_PROGRAM_BYTES = 1024
 """Registers of a thread beside those for each of its sums, and at most; registers of a multiprocessor for each lane of
 a warp, its warps, and what a program takes of its shared memory."""
 SHARING_BY_THREADS = 1.35e-6
-LEFT_BY_THREADS = 4.33e10
-EXCHANGE_BY_THREADS = 12.3e10
+LEFT_BY_THREADS = 7.3e10
+EXCHANGE_BY_THREADS = 7.3e10
 """Seconds that a tile takes longer which programs share, bytes that its last one reads in a second of what others left,
 and those that it reads from others of a cluster."""
 F64 = 0.06
 """Part of it that products of the matrix units in f64 reach."""
 
-COPIES = 3.46e-6
+COPIES = 1.5e-6
 """Seconds that the launch of copies of operands adds, beside their bytes: 2 to 3 on the GPU, more on the host."""
 
 HALVES_RATE = {(128, 128): 1.1, (64, 128): 0.9, (128, 64): 0.8, (64, 64): 0.65}
@@ -203,6 +217,17 @@ AGAIN = 2.5e-6
 def sharers(bytes_: int) -> int:
     """Return how many programs may share the steps of a tile whose sums take so many bytes, where tiles are few."""
     return min(max(LEFT_BYTES // bytes_, LEAST_SHARERS), MOST_PARTS)
+
+
+def resident(sums: float, warps: int) -> float:
+    """Return how many programs of so many warps a multiprocessor has registers for, whose threads multiply and add.
+
+    Args:
+        sums: registers of each thread that hold sums.
+        warps: warps of a program.
+    """
+    registers = min(OTHERS + OF_A_SUM * sums, MOST_REGISTERS)
+    return min(REGISTERS / registers, MOST_WARPS) / warps
 
 
 STEP_TERM = 1750

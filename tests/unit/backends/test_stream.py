@@ -33,7 +33,7 @@ def compiled(function: Any, **knobs: int | None) -> tuple[FuncOp, str]:
 def test_partial_sums_move_in_sixteen_bytes_and_flags_are_ordered(function: Any, elements: int) -> None:
     func, ptx = compiled(function, stream_k=1)
     accesses = elements // 128 // 4
-    assert len(re.findall(r"ld\.global\.cg\.v4\.b32", ptx)) == accesses
+    assert len(re.findall(r"ld\.global\.cg\.v4\.b32", ptx)) == (4 + 2 + 1) * accesses
     assert len(re.findall(r"st\.global\.v4\.b32", ptx)) == accesses
     assert ptx.count("ld.acquire.gpu") == 1
     release, load = ptx.index("st.release.gpu"), ptx.index("ld.global.cg")

@@ -13,7 +13,7 @@ from tessera import ops as op
 from tessera.ops.linalg import halves
 from tessera.ops.linalg.by_halves import LEAST_TERMS, TERMS, flags_of, stored, why_none
 from tessera.ops.linalg.halves import product_kernel, storing_kernel
-from tessera.ops.linalg.plan import Plan, by_multiply_adds, plan
+from tessera.ops.linalg.plan import Plan, plan, unshared
 from tessera.ops.linalg.prepare import EMPTY, again_kernel, sized
 from tessera.ops.linalg.problem import Forced, Options
 from tessera.ops.linalg.scratch import TILE
@@ -165,7 +165,7 @@ def test_no_kernel_of_halves_spills() -> None:
         found: Any = made.reflection["kernels"]
         assert found["gemm_halves"]["spill_store_bytes"] == 0
     given = replace(problem(4096, 4096, 4096), mma_kind="fma")
-    again = again_kernel(given, by_multiply_adds(given, HOPPER), EMPTY).compile(target="sm_90a")
+    again = again_kernel(given, unshared(given, HOPPER), EMPTY).compile(target="sm_90a")
     found = again.reflection["kernels"]
     assert found["gemm_again"]["spill_store_bytes"] == 0
 

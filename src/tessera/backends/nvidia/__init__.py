@@ -20,6 +20,7 @@ from tessera.backends.nvidia.assemble import (
     resume_ptx,
     to_cubin,
     to_ptx,
+    without_residents,
 )
 from tessera.backends.nvidia.emitter import SHARED_SYMBOL, NvidiaEmitter
 from tessera.backends.nvidia.hopper import GROUP_WARPS
@@ -109,9 +110,18 @@ def _assembled(ptx: str, target: TargetRecord, texts: dict[str, str], known: dic
     """Make a cubin where there is an assembler for the target."""
     if not can_assemble(target):
         return CompiledCode(ptx.encode(), "ptx", {**texts}, _reflection(known, {}, ptx))
+    code, used = _cubin(ptx, target)
+    if (freed := without_residents(ptx)) != ptx and any(record.get("spill_store_bytes") for record in used.values()):
+        texts, ptx = {**texts, "ptx": freed}, freed
+        code, used = _cubin(ptx, target)
+    return CompiledCode(code, "cubin", {**texts, "cubin": code}, _reflection(known, used, ptx))
+
+
+def _cubin(ptx: str, target: TargetRecord) -> tuple[bytes, dict[str, dict[str, int]]]:
+    """Assemble PTX and return the cubin, and what each kernel takes."""
     tool = toolkit.ptxas() if "setmaxnreg" in ptx else None
     code, report = to_cubin(ptx, target) if tool is None else assemble_whole(tool, ptx, target)
-    return CompiledCode(code, "cubin", {**texts, "cubin": code}, _reflection(known, resources(report), ptx))
+    return code, resources(report)
 
 
 def _reflection(known: dict[str, dict[str, Any]], used: dict[str, dict[str, int]], ptx: str) -> dict[str, Any]:
@@ -187,7 +197,8 @@ def _emit_function(module: ModuleText, func: FuncOp, target: TargetRecord, copie
     threads = threads_of(func)
     ranks = func.cluster.data
     cluster = f' "nvvm.cluster_dim"="{ranks},1,1"' if ranks > 1 else ""
-    group = module.attributes(f'nounwind "nvvm.maxntid"="{threads}" "nvvm.minctasm"="1"{cluster}')
+    resident = 1 if func.resident is None else func.resident.data
+    group = module.attributes(f'nounwind "nvvm.maxntid"="{threads}" "nvvm.minctasm"="{resident}"{cluster}')
     params = ", ".join(_parameter(record, number) for number, record in enumerate(func.parameters))
     fn = FunctionText(f"define ptx_kernel void @{func.sym_name.data}({params}) {group}")
     emitter = NvidiaEmitter(module, fn, func.profile.data, func.num_warps.data, target)

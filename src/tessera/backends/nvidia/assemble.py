@@ -124,6 +124,11 @@ def _log(nvjitlink: Any, handle: Any, kind: str) -> str:
     return buffer.rstrip(b"\0").decode(errors="replace")
 
 
+def without_residents(ptx: str) -> str:
+    """Return PTX whose kernels may take all registers, however few of their programs then run at once."""
+    return re.sub(r"(?m)^(\.minnctapersm) \d+$", r"\1 1", ptx)
+
+
 _RESOURCES = {
     "stack_bytes": r"(\d+) (?:bytes stack frame|stack\b)",
     "spill_store_bytes": r"(\d+) bytes spill stores",

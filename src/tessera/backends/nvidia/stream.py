@@ -21,7 +21,9 @@ from tessera.target.artifact import FLAG_BYTES
 
 _ACCESS_BYTES = 16
 _LOADED_WORDS = 64
-"""Registers of partial sums that are loaded before they are combined."""
+_CONSUMER_WORDS = 160
+"""Registers of partial sums that are loaded before they are combined; with a thread's own ones, where warps have roles
+and consumers most of the registers."""
 _SPACE = "ptr addrspace(1)"
 
 
@@ -109,7 +111,9 @@ def _emit_combined(
         addresses.append(slot)
     words, element = emitter.word_types(dtype, width), LLVMType(llvm_element(dtype))
     units = list(emitter.units(op.value))
-    together = max(_LOADED_WORDS // (len(slots) * max(width * dtype.bytes // 4, 1)), 1)
+    own = len(units) * max(dtype.bytes // 4, 1)
+    room = max(_LOADED_WORDS, _CONSUMER_WORDS - own if emitter.in_role else 0)
+    together = max(room // (len(slots) * max(width * dtype.bytes // 4, 1)), 1)
     for first in range(0, len(addresses[0]), together):
         loaded = [
             [emitter.load_vector("ld.global.cg", words, (_SPACE, a)) for a in slot[first : first + together]]

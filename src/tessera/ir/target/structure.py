@@ -10,7 +10,7 @@ from typing import Any
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, StringAttr
 from xdsl.ir import Attribute, Block, Region
-from xdsl.irdl import prop_def, region_def, result_def, traits_def
+from xdsl.irdl import opt_prop_def, prop_def, region_def, result_def, traits_def
 from xdsl.traits import HasParent, IsolatedFromAbove, IsTerminator, SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
@@ -64,7 +64,8 @@ class FuncOp(TesseraOp):
     """One launch: the program that runs at every point of a grid.
 
     `grid` is the JSON text of `target.artifact.Launch.grid`: how the host computes the number of programs. `cluster`
-    neighbouring programs run at the same time and reach into each other's shared memory.
+    neighbouring programs run at the same time and reach into each other's shared memory. Threads take no more registers
+    than leave room for `resident` programs on a multiprocessor.
     """
 
     name = "tessera_target.func"
@@ -74,6 +75,7 @@ class FuncOp(TesseraOp):
     num_warps = prop_def(IntAttr)
     profile = prop_def(StringAttr)
     cluster = prop_def(IntAttr)
+    resident = opt_prop_def(IntAttr)
     body = region_def("single_block")
     traits = traits_def(SymbolOpInterface(), IsolatedFromAbove())
 
@@ -86,6 +88,7 @@ class FuncOp(TesseraOp):
         num_warps: int = 1,
         profile: str = "fast",
         cluster: int = 1,
+        resident: int = 1,
     ):
         super().__init__(
             properties={
@@ -95,6 +98,7 @@ class FuncOp(TesseraOp):
                 "num_warps": number(num_warps),
                 "profile": text(profile),
                 "cluster": number(cluster),
+                **({"resident": number(resident)} if resident > 1 else {}),
             },
             regions=[Region(Block(arg_types=types))],
         )

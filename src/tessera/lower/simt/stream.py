@@ -42,6 +42,10 @@ PART_WORDS = 16
 """The same where threads that hold copies of a sum load other parts each."""
 MOST_TOGETHER = 8
 """Programs whose partial sums are loaded at once."""
+FEW_TOGETHER = 4
+HELD_WORDS, CONSUMER_WORDS = 32, 64
+"""The same, some registers of each at a time, where threads hold more of their own: at most so many, where warps have
+one role, and where they have roles."""
 
 
 class _Numbers:
@@ -422,7 +426,7 @@ def _in_groups(
     context: SimtContext, left: _Left, fragments: Sequence[SSAValue], others: SSAValue
 ) -> Sequence[SSAValue]:
     """Combine sums with those that have been left, several loads at a time, and return the result."""
-    scalars, width = context.scalars, _width(fragments)
+    scalars, width = context.scalars, _width(context, fragments)
     n, number, sums, done = _Numbers(context), scalars.cast(others, U32), fragments, scalars.constant(0)
     count = n("floordiv", number, width)
     while True:
@@ -434,13 +438,14 @@ def _in_groups(
         count = n("mod", n("floordiv", number, width), 2)
 
 
-def _width(fragments: Sequence[SSAValue]) -> int:
+def _width(context: SimtContext, fragments: Sequence[SSAValue]) -> int:
     """Return the programs whose sums are loaded at once, a power of two: the owner's own stay in registers."""
     words = 0
     for fragment in fragments:
         assert isinstance(fragment.type, FragmentType)
         words += fragment.type.linear.registers * max(fragment.type.dtype.bytes // 4, 1)
-    width = max(min(GROUP_WORDS // words, MOST_TOGETHER), 1)
+    few = words <= (HELD_WORDS if context.share is None else CONSUMER_WORDS)
+    width = max(min(GROUP_WORDS // words, MOST_TOGETHER), FEW_TOGETHER if few else 1)
     return 1 << width.bit_length() - 1
 
 
@@ -505,7 +510,7 @@ def _collect(context: SimtContext, op: CollectSumsOp) -> None:
     sums: Sequence[SSAValue] = fragments
     others = context.scalar(op.others)
     left = _Left(context, op.combining, offsets, size)
-    if context.share is not None and _width(fragments) == 1:
+    if context.share is not None and _width(context, fragments) == 1:
         sums = left.loop(fragments, others, context.scalars.constant(0), 1, left.take_one)
     elif context.share is not None:
         left.take_all(others)

@@ -176,27 +176,30 @@ def _larger(a: float, b: float) -> float:
 def _together(problem: Problem, target: TargetRecord, launch: Launch, stages: int) -> int:
     """Return how many programs a multiprocessor runs at once: by registers, shared memory and warps."""
     rows, columns, terms = launch.block
-    registers = min(gpu.OTHERS + gpu.OF_A_SUM * launch.sums * problem.acc.bytes / 4, gpu.MOST_REGISTERS)
     ring = stages * terms * (rows * problem.a.bytes + columns * problem.b.bytes) + gpu.OF_A_PROGRAM_BYTES
-    most = min(gpu.REGISTERS / registers, gpu.MOST_WARPS) / launch.warps
+    most = gpu.resident(launch.sums * problem.acc.bytes / 4, launch.warps)
     return max(int(min(most, target.shared_bytes / ring)), 1)
 
 
 def _slots(problem: Problem, launch: Launch, terms: int) -> float:
     """Return the issue slots that a warp of a program takes: those of its steps and of its end."""
     rows, columns, step_terms = launch.block
-    copied = _copied(problem.a.bytes, problem.a_aligned, problem.a_major, step_terms) * rows
-    copied += _copied(problem.b.bytes, problem.b_aligned, problem.b_major, step_terms) * columns
+    operands = (
+        (problem.a, problem.a_aligned, problem.a_major, rows),
+        (problem.b, problem.b_aligned, problem.b_major, columns),
+    )
+    copied = sum(size * _copied(launch, dtype.bytes, aligned, major) for dtype, aligned, major, size in operands)
     step = gpu.STEP_SLOTS + step_terms * (copied / (32 * launch.warps) + launch.sums * problem.acc.bytes / 4)
     end = gpu.STORE_SLOTS + (0 if problem.out_aligned else gpu.SINGLE_STORE_SLOTS) + gpu.OPERATION_SLOTS * problem.work
     return ceil(terms / step_terms) * step + launch.sums * end
 
 
-def _copied(bytes_: int, aligned: bool, major: str, terms: int) -> float:
+def _copied(launch: Launch, bytes_: int, aligned: bool, major: str) -> float:
     """Return the slots that copying an element takes."""
     if aligned:
-        return gpu.COPY_SLOTS * bytes_ / 16 * (1 + gpu.SHORT_ROWS / terms if major == "k" else 1)
-    return (gpu.SINGLE_SLOTS if major == "k" else gpu.SIDE_BY_SIDE_SLOTS) * bytes_ / 4
+        return gpu.COPY_SLOTS * bytes_ / 16 * (1 + gpu.SHORT_ROWS / launch.block[2] if major == "k" else 1)
+    few = max(gpu.SCHEDULERS / launch.warps, 1.0) ** gpu.FEW_COPY
+    return few * (gpu.SINGLE_SLOTS if major == "k" else gpu.SIDE_BY_SIDE_SLOTS) * bytes_ / 4
 
 
 def meeting(launch: Launch, size: int, *, in_cluster: bool) -> float:

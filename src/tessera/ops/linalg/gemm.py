@@ -19,7 +19,7 @@ from tessera.ops.epilogue.chain import is_number
 from tessera.ops.linalg import whole
 from tessera.ops.linalg.by_halves import stored
 from tessera.ops.linalg.calls import remembered
-from tessera.ops.linalg.packing import copies
+from tessera.ops.linalg.packing import copies, sums_of
 from tessera.ops.linalg.plan import Plan, plan, tuning_space
 from tessera.ops.linalg.preferences import RULES, specialized
 from tessera.ops.linalg.prepare import (
@@ -322,7 +322,10 @@ class Gemm:
             return kernel.compile(target=target, dump=dump, dims={"M": m, "N": n, "K": terms})
         a, b = copies(problem, schedule.pack_a, schedule.pack_b)
         strides = {name: copy.strides for name, copy in (("a", a), ("b", b)) if copy is not None}
-        return kernel.compile(target=target, dump=dump, dims={"M": m, "N": n, "K": k}, strides=strides)
+        dims = {"M": m, "N": n, "K": k}
+        if schedule.parts > 1:
+            dims |= dict(zip(("PARTS", "M", "PADDED"), sums_of(problem, schedule.parts).lines, strict=True))
+        return kernel.compile(target=target, dump=dump, dims=dims, strides=strides)
 
     def space(
         self, m: int, n: int, k: int, dtype: DType = ts.bf16, target: str | TargetRecord | None = None

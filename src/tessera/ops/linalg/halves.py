@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import tessera as ts
 from tessera.driver.kernel import Kernel
-from tessera.errors import DeviceError
 from tessera.numerics import dtypes
 from tessera.ops import arrays
 from tessera.ops.epilogue.chain import Epilogue
@@ -90,19 +89,10 @@ class Halves(Scratch):
     def __init__(self, problem: Problem, again: Kernel[..., Any], alone: Kernel[..., Any], device: Device) -> None:
         self._made = stored(problem)
         self._flags = sum(flags_of(copy, _BLOCK) for copy in self._made)
-        super().__init__(2 * sum(copy.bytes for copy in self._made) + self._flags * FLAG_BYTES, device)
-        self._again, self._alone = again, alone
+        super().__init__(2 * sum(copy.bytes for copy in self._made) + self._flags * FLAG_BYTES, device, alone)
+        self._again = again
         self._store = storing_kernel(*self._made)
         self._places: dict[tuple[int, int, type[Any]], list[Any]] = {}
-
-    def run(self, kernel: Kernel[..., Any], a: Any, b: Any, rest: tuple[Any, ...], stream: Any) -> Any:
-        """Run the product, by multiply-adds where there is no memory for halves; `Scratch.run` says of what."""
-        try:
-            return super().run(kernel, a, b, rest, stream)
-        except DeviceError as error:
-            if error.code != "out-of-memory":
-                raise
-        return self._alone(a, b, *rest) if stream is None else self._alone(a, b, *rest, stream=stream)
 
     def _run(
         self, kernel: Kernel[..., Any], a: Any, b: Any, rest: tuple[Any, ...], pointer: int, where: int, named: Any

@@ -11,10 +11,14 @@ from typing import Any
 import tessera as ts
 
 M, N, K, B, G, OFFSETS, FLAGS = ts.dims("M N K B G OFFSETS FLAGS")
+PARTS, PADDED = ts.dims("PARTS PADDED")
+"""Of sums that programs leave: how many share a tile, and columns with padding."""
 BA, RA, CA, PA = ts.dims("BA RA CA PA")
 BB, RB, CB, PB = ts.dims("BB RB CB PB")
 COPIED = ((BA, RA, CA, PA), (BB, RB, CB, PB))
 """Of each operand that is copied: its batch, the lines of the copy, elements of a line without and with padding."""
+JOINED = 128
+"""Columns of a tile of what parts are added up to."""
 SCALE_BLOCK = 128
 """Terms, and rows or columns, that share one scale of an operand."""
 
@@ -86,6 +90,26 @@ def gemm(a: Any, b: Any, out: Any, epilogue: Any) -> Any:
                 out[m : m + ctx.BM, n : n + ctx.BN] = epilogue(acc, m, n)
         else:
             out[m : m + ctx.BM, n : n + ctx.BN] = epilogue(acc, m, n)
+    return out
+
+
+def gemm_in_parts(a: Any, b: Any, parts: Any, out: Any, epilogue: Any) -> Any:
+    """Compute `out = epilogue(a·b)` for few tiles of many terms: programs do some each, a second launch adds them up.
+
+    Parts are added in a fixed order, so that the bits are the same on every run.
+    """
+    ctx = ts.tile.context()
+    for p, m, n in ts.tile.grid((PARTS, 1), (M, ctx.BM), (N, ctx.BN)):
+        each = (K + ctx.BK * PARTS - 1) // (ctx.BK * PARTS) * ctx.BK
+        acc = ts.tile.zeros((ctx.BM, ctx.BN), ctx.acc)
+        for k in ts.tile.range(p * each, min(p * each + each, K), ctx.BK):
+            acc = step(acc, left(a, 0, m, k), right(b, 0, k, n))
+        parts[p, m : m + ctx.BM, n : n + ctx.BN] = acc
+    for m, n in ts.tile.grid((M, 1), (N, JOINED)):
+        total = ts.tile.zeros((1, JOINED), ctx.acc)
+        for p in ts.tile.range(0, PARTS, ctx.together):
+            total = total + ts.tile.sum(parts[p : p + ctx.together, m : m + 1, n : n + JOINED], axis=0)
+        out[m : m + 1, n : n + JOINED] = epilogue(total, m, n)
     return out
 
 

@@ -14,7 +14,7 @@ from tessera.numerics import dtypes
 from tessera.ops.linalg.by_threads import Launch, meeting, parts_of, seconds_of, seconds_together
 from tessera.ops.linalg.problem import Problem
 from tessera.schedule.hopper.limits import seen_tile
-from tessera.schedule.products import LINE_BYTES
+from tessera.schedule.products import GROUP_WARPS, LINE_BYTES
 from tessera.target import gpu_rates as gpu
 from tessera.target.machines import Machine, relative_rate
 from tessera.target.records import TargetRecord
@@ -57,6 +57,7 @@ class Choice:
         turns: whether two groups of warps take tiles in turn.
         shared: whether the steps of the last tiles are shared out over all programs.
         cluster: programs that fetch the right operand together.
+        parts: programs that share a tile and leave their sums in scratch memory.
     """
 
     path: str
@@ -69,6 +70,7 @@ class Choice:
     turns: bool = False
     shared: bool = False
     cluster: int = 1
+    parts: int = 1
 
 
 def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[float, str]:
@@ -76,15 +78,19 @@ def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[flo
     if choice.path == "fma":
         return _by_threads(problem, target, choice)
     machine = target.machine
-    tiles = _launched(problem, choice) * choice.split
+    tiles = _launched(problem, choice) * choice.split * choice.parts
     compute, cache = _tile(problem, target, choice, tiles)
     fixed = machine.launch + gpu.STARTING * min(tiles / machine.units, 1)
     sums = choice.block_m * choice.block_n * problem.acc.bytes / gpu.EXCHANGE
-    fixed += (choice.split - 1) * sums
+    if choice.split > 1:
+        fixed += gpu.SPLIT_START + (choice.split - 1) * sums
+    if choice.parts > 1:
+        fixed += gpu.JOINING + choice.parts * problem.m * problem.n * problem.acc.bytes / gpu.JOINED
     waves = max(ceil(tiles / machine.units), 1)
     memory = (_moved(problem, machine, choice) + _written_across(problem, choice)) / machine.memory
     if _is_realigned(problem, target, choice.path):
         compute = steady = _realigned(problem, target, choice)
+        fixed -= gpu.REALIGNED_SOONER
     elif choice.shared:
         steady, joined = _shared(problem, machine, choice, tiles, max(compute, cache))
         fixed += joined
@@ -97,6 +103,7 @@ def predict(problem: Problem, target: TargetRecord, choice: Choice) -> tuple[flo
         fixed += gpu.SECOND_GROUP
     elif choice.path == "wgmma":
         steady += waves * _ending(problem, choice)
+        fixed += gpu.SECOND_CREW if choice.warps > GROUP_WARPS else 0.0
     least = waves * gpu.LEAST_TILE if choice.path == "wgmma" else 0.0
     bound = "memory" if memory > steady else ("matrix units" if compute >= cache else "cache")
     note = f"{tiles} tiles in {waves} waves over {machine.units} multiprocessors, bound by {bound}"
@@ -152,7 +159,7 @@ def _written_across(problem: Problem, choice: Choice) -> float:
 def _tile(problem: Problem, target: TargetRecord, choice: Choice, tiles: int) -> tuple[float, float]:
     """Return the seconds that a tile's products take, and those that its operands take from the cache."""
     machine, block_m, block_n = target.machine, choice.block_m, choice.block_n
-    depth = ceil(problem.k / choice.split)
+    depth = ceil(problem.k / (choice.split * choice.parts))
     units = units_of(problem, choice.path, block_m, block_n)
     rates = gpu.TURNS_RATE if choice.turns else gpu.TILE_RATE
     part = gpu.TURNED_RATE[block_m] if choice.turned else rates.get(units, 0.1)
@@ -163,6 +170,8 @@ def _tile(problem: Problem, target: TargetRecord, choice: Choice, tiles: int) ->
     crew = _crew(problem, machine, choice, tiles) if choice.shared else 1
     if choice.shared:
         part *= gpu.CREW_RATE if crew > 1 else gpu.SHARED_RATE
+    if choice.parts > 1:
+        part *= gpu.PARTS_RATE
     if choice.cluster > 1:
         part *= gpu.PAIRED_RATE
     idle = machine.units / max(min(tiles * crew, machine.units), 1)

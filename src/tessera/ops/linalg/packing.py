@@ -57,6 +57,16 @@ class Copy:
         return prod(self.lines) * self.dtype.bytes
 
 
+def sums_of(problem: Problem, parts: int) -> Copy:
+    """Return how the sums lie that programs leave which share the tiles of a product.
+
+    Args:
+        problem: the product.
+        parts: programs of each tile.
+    """
+    return Copy((parts, problem.m, problem.n), 1, problem.acc)
+
+
 def packings(problem: Problem, turned: bool) -> Iterator[tuple[Order, Order, Problem]]:
     """Yield the ways to copy operands, and the product of what they give.
 

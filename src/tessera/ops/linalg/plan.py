@@ -15,7 +15,7 @@ from tessera.errors import CallError, caller_location
 from tessera.ops.linalg import by_halves, by_threads
 from tessera.ops.linalg.cpu_plan import cpu_block
 from tessera.ops.linalg.machine import Choice, is_tf32, predict, tile_count, units_of
-from tessera.ops.linalg.packing import Order, distinct, packed, packings
+from tessera.ops.linalg.packing import Order, distinct, packed, packings, sums_of
 from tessera.ops.linalg.problem import CHOICES, FP8, Forced, Problem, power_of_two
 from tessera.ops.refusals import checked
 from tessera.schedule.hopper.limits import Tiling, room_of, usual_warps, why_no_tile
@@ -59,6 +59,7 @@ class Plan:
         notes: what was decided and why.
         halves: whether f32 operands are stored as sums of two numbers of tf32 first, and three products computed.
         split_sums: programs that may share a tile's terms where tiles are few, None for what a launch has room for.
+        parts: programs that share a tile and leave their sums in scratch memory, for a second launch to add up.
     """
 
     block_m: int
@@ -79,6 +80,7 @@ class Plan:
     cluster: int = 1
     halves: bool = False
     split_sums: int | None = None
+    parts: int = 1
 
     def space(self) -> dict[str, tuple[Any, ...]]:
         """Return the tuning space of a kernel with this plan."""
@@ -92,6 +94,8 @@ class Plan:
             found["split_k"] = (self.split_k,)
         if self.stream_k and self.path == "wgmma":
             found["stream_k"] = (1,)
+        if self.parts > 1:
+            found |= {"together": (power_of_two(self.parts, 2, _MOST_ADDED),), "split_sums": (1,)}
         if self.split_sums is not None:
             found["split_sums"] = (self.split_sums,)
         if self.ping_pong:
@@ -108,6 +112,7 @@ class Plan:
         stages = f", {self.stages} stages" if self.stages else ""
         warps = f", {self.num_warps} warps" if self.num_warps else ""
         split = f", split_k {self.split_k}" if self.split_k > 1 else ""
+        split += f", {self.parts} parts" if self.parts > 1 else ""
         split += ", stream_k" if self.stream_k else ""
         split += f", clusters of {self.cluster}" if self.cluster > 1 else ""
         blocks = f"{self.block_m}x{self.block_n}x{self.block_k}{' turned' if self.turned else ''}"
@@ -176,8 +181,8 @@ def _halved(problem: Problem, target: TargetRecord) -> Plan:
     )
 
 
-def by_multiply_adds(problem: Problem, target: TargetRecord) -> Plan:
-    """Return the plan of a product by threads that no other programs share."""
+def unshared(problem: Problem, target: TargetRecord) -> Plan:
+    """Return the plan of a product whose tiles have a program each, so that no sums meet."""
     return _fastest(problem, target, Forced(split_k=1))
 
 
@@ -232,7 +237,7 @@ def _with_copies(problem: Problem, pack_a: Order, pack_b: Order, after: Plan, me
         after,
         pack_a=pack_a,
         pack_b=pack_b,
-        scratch_bytes=size,
+        scratch_bytes=after.scratch_bytes + size,
         seconds=after.seconds + seconds,
         notes=(*after.notes, note),
     )
@@ -396,9 +401,45 @@ def _of_tile(
             stages = _stages(problem, path, block, warps, ceil(problem.k / split), target)
             made = *block, stages, warps, split, int(shared), turned, turns, path
             yield Plan(*made, seconds=seconds, notes=(note,), split_sums=sums)
+            if split == 1 and not (shared or turns or turned):
+                yield from _in_parts(problem, target, forced, choice, made)
             if split == 1 and not (shared or turns or turned) and _may_pair(problem, forced, path):
                 seconds, note = predict(problem, target, replace(choice, cluster=2))
                 yield Plan(*made, seconds=seconds, notes=(note,), cluster=2)
+
+
+def _in_parts(
+    problem: Problem, target: TargetRecord, forced: Forced, choice: Choice, made: tuple[Any, ...]
+) -> Iterator[Plan]:
+    """Yield the plans of a tile whose terms as many programs share as run at once, or half of them."""
+    tiles = max(tile_count(problem, choice.block_m, choice.block_n), 1)
+    if choice.path != "wgmma" or _why_no_parts(problem, forced) is not None:
+        return
+    room = min(target.machine.units // tiles, problem.k // (_PART_STEPS * choice.block_k))
+    for parts in {room, room // 2}:
+        size = sums_of(problem, parts).bytes
+        if parts > 1 and size <= _MOST_SCRATCH:
+            seconds, note = predict(problem, target, replace(choice, parts=parts))
+            yield Plan(*made, seconds=seconds, notes=(note,), parts=parts, scratch_bytes=size)
+
+
+def _why_no_parts(problem: Problem, forced: Forced) -> str | None:
+    """Return why the sums of programs that share a tile do not meet in scratch memory, None where they may."""
+    if replace(forced, pack=None) != Forced():
+        return "the schedule is given"
+    if problem.batch is not None or problem.triangular or problem.scaled or problem.promote or problem.grouped:
+        return "batches, triangles, scales, promotion and groups keep to one launch"
+    if problem.reduces or problem.in_order or problem.a.bytes != 2 or problem.acc.bytes != 4:
+        return "its epilogue combines rows or columns, sums have an order, or operands are not of 16 bits"
+    return None
+
+
+_PART_STEPS = 2
+"""Steps of a program at least whose sums are one part."""
+_MOST_ADDED = 32
+"""Parts that a program of the second launch loads at once."""
+_MOST_SCRATCH = 64 << 20
+"""Bytes of partial sums in scratch memory."""
 
 
 def _crews(
@@ -582,7 +623,7 @@ def tuning_space(problem: Problem, target: TargetRecord) -> Mapping[str, tuple[A
     """
     best = plan(problem, target)
     if best.halves:
-        best = by_multiply_adds(replace(problem, mma_kind="fma"), target)
+        best = unshared(replace(problem, mma_kind="fma"), target)
     if not target.simt:
         options = {"BM": (32, 64, 128, 256), "BN": (64, 128, 256, 512), "BK": (64, 128, 256)}
     else:

@@ -19,7 +19,7 @@ from tessera.ops import arrays
 from tessera.ops import epilogue as epi
 from tessera.ops.epilogue.chain import Axis, bad_argument, is_number
 from tessera.ops.linalg import halves, halves_kernels, kernels
-from tessera.ops.linalg.plan import Plan, by_multiply_adds, plan
+from tessera.ops.linalg.plan import Plan, plan, unshared
 from tessera.ops.linalg.problem import Major, Options, Problem, accumulator, check_pair, check_sizes, default_out
 from tessera.ops.linalg.scratch import Copies, Scratch
 from tessera.ops.templates import annotated
@@ -196,11 +196,19 @@ def prepare(given: Operands, options: Options, batched: bool) -> Call:
 def _scratch(problem: Problem, schedule: Plan, chain: epi.Epilogue, device: Device) -> Scratch | None:
     """Return what makes the operands that a plan wants, None where it takes them as they are."""
     if not schedule.halves:
-        return Copies.of(problem, schedule, device)
+        packs = schedule.pack_a or schedule.pack_b
+        return Copies.of(problem, schedule, device, None if packs else _in_one_launch(problem, schedule, chain, device))
     problem = replace(problem, mma_kind="fma")
-    exact = by_multiply_adds(problem, destination_of(device).record())
+    exact = unshared(problem, destination_of(device).record())
     alone = kernel_for(problem, exact, chain)
     return halves.Halves(problem, again_kernel(problem, exact, chain), alone, device)
+
+
+def _in_one_launch(problem: Problem, schedule: Plan, chain: epi.Epilogue, device: Device) -> Kernel[..., Any] | None:
+    """Return the kernel that takes no memory for partial sums, None where the plan's own takes none."""
+    if schedule.parts == 1:
+        return None
+    return kernel_for(problem, unshared(problem, destination_of(device).record()), chain)
 
 
 def _repeats(view: ArrayView) -> bool:
@@ -278,8 +286,12 @@ def kernel_for(problem: Problem, schedule: Plan, chain: epi.Epilogue) -> Kernel[
         batches = problem.batch is None, problem.a_batched, problem.b_batched
         key = "halves", problem.out, batches, tuple(schedule.space().items()), chain.layout
         return _remembered(key, lambda: halves.product_kernel(problem, schedule, chain))
-    template = _template(problem, schedule)
-    return _kernel_of(problem, schedule, chain, template, _annotations(problem))
+    given = _annotations(problem)
+    if schedule.parts > 1:
+        sums = {"parts": ts.Tensor[kernels.PARTS, kernels.M, kernels.PADDED, problem.acc]}
+        annotations = {name: given[name] for name in ("a", "b")} | sums | given
+        return _kernel_of(problem, schedule, chain, kernels.gemm_in_parts, annotations)
+    return _kernel_of(problem, schedule, chain, _template(problem, schedule), given)
 
 
 def again_kernel(problem: Problem, schedule: Plan, chain: epi.Epilogue) -> Kernel[..., Any]:

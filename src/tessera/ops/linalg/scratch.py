@@ -1,5 +1,7 @@
 """Makes the copies of a product's operands in scratch memory, runs the product on them and frees the memory.
 
+Partial sums of programs that share tiles lie there, too.
+
 The memory is allocated, used and freed in the order of one stream: nothing waits, calls on several streams do not
 share it, and a graph that captures the stream holds the allocation as it holds the launches.
 """
@@ -16,7 +18,7 @@ from tessera.driver.launch import stream_source
 from tessera.errors import DeviceError
 from tessera.ops import arrays
 from tessera.ops.linalg import kernels
-from tessera.ops.linalg.packing import Copy, copies, distinct
+from tessera.ops.linalg.packing import Copy, copies, distinct, sums_of
 from tessera.ops.linalg.plan import Plan
 from tessera.ops.linalg.problem import Problem
 from tessera.ops.templates import annotated
@@ -84,10 +86,11 @@ def copy_kernel(made: tuple[Copy, ...]) -> Kernel[..., Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Arrays:
-    """The copies of a call: as lines that are written, and as the product's operands."""
+    """The copies of a call: as lines that are written, and as the product's operands; and partial sums, if any."""
 
     lines: list[Any]
     operands: list[Any]
+    sums: list[Any]
 
 
 class Scratch:
@@ -96,10 +99,11 @@ class Scratch:
     Args:
         bytes_: how much.
         device: the GPU.
+        alone: computes the product where there is no memory, None where none does.
     """
 
-    def __init__(self, bytes_: int, device: Device) -> None:
-        self._bytes, self._device = bytes_, device
+    def __init__(self, bytes_: int, device: Device, alone: Kernel[..., Any] | None = None) -> None:
+        self._bytes, self._device, self._alone = bytes_, device, alone
         self._memory = stream_memory(device)
         self._streams: dict[tuple[type, ...], tuple[Stream, bool]] = {}
 
@@ -114,14 +118,19 @@ class Scratch:
             stream: the stream, None for the caller's current one.
 
         Raises:
-            DeviceError: `out-of-memory`.
+            DeviceError: `out-of-memory` where no kernel does without.
         """
         values, memory = (a, b, *rest), self._memory
         current, alike = self._stream_of(values)
         where = current(values) if stream is None else memory.stream_address(stream)
         # Arguments of one library lead each launch to this same stream, and by the shorter way.
         named = {} if stream is None and alike else {"stream": where}
-        pointer = self._allocate(where)
+        try:
+            pointer = self._allocate(where)
+        except DeviceError as error:
+            if self._alone is None or error.code != "out-of-memory":
+                raise
+            return self._alone(a, b, *rest, **named)
         try:
             return self._run(kernel, a, b, rest, pointer, where, named)
         finally:
@@ -156,50 +165,76 @@ class Scratch:
 
 
 class Copies(Scratch):
-    """The copies of one kind of product.
+    """The copies of one kind of product, and the sums that programs leave which share its tiles.
 
     Args:
         left: how the left operand's copy lies, None where it is used as it is.
         right: the same of the right one.
         made: the copies that are made.
         device: the GPU.
+        sums: how partial sums lie, None where there are none.
+        alone: computes the product where there is no memory, None where none does.
     """
 
-    def __init__(self, left: Copy | None, right: Copy | None, made: tuple[Copy, ...], device: Device) -> None:
-        super().__init__(sum(copy.bytes for copy in made), device)
-        self._left, self._right, self._made = left, right, made
-        self._kernel = copy_kernel(made)
+    def __init__(
+        self,
+        left: Copy | None,
+        right: Copy | None,
+        made: tuple[Copy, ...],
+        device: Device,
+        sums: Copy | None = None,
+        alone: Kernel[..., Any] | None = None,
+    ) -> None:
+        super().__init__(sum(copy.bytes for copy in made) + (0 if sums is None else sums.bytes), device, alone)
+        self._left, self._right, self._made, self._sums = left, right, made, sums
+        self._kernel = copy_kernel(made) if made else None
         self._places: dict[tuple[int, int, type[Any]], _Arrays] = {}
 
     @classmethod
-    def of(cls, problem: Problem, schedule: Plan, device: Device) -> Copies | None:
-        """Return what makes the copies that a plan wants; None when it wants none."""
+    def of(
+        cls, problem: Problem, schedule: Plan, device: Device, alone: Kernel[..., Any] | None = None
+    ) -> Copies | None:
+        """Return what makes the copies that a plan wants; None when it wants none, nor memory for sums.
+
+        Args:
+            problem: the product.
+            schedule: its plan.
+            device: the GPU.
+            alone: computes the product where there is no memory for sums.
+        """
         left, right = copies(problem, schedule.pack_a, schedule.pack_b)
         made = distinct(problem, schedule.pack_a, schedule.pack_b)
-        return cls(left, right, made, device) if made else None
+        sums = sums_of(problem, schedule.parts) if schedule.parts > 1 else None
+        return cls(left, right, made, device, sums, alone) if made or sums is not None else None
 
     def _run(
         self, kernel: Kernel[..., Any], a: Any, b: Any, rest: tuple[Any, ...], pointer: int, where: int, named: Any
     ) -> Any:
         made = self._arrays(pointer, where, a)
-        sources = [x for x, copy in ((a, self._left), (b, self._right)) if copy is not None]
-        self._kernel(*sources[: len(self._made)], *made.lines, **named)
+        if self._kernel is not None:
+            sources = [x for x, copy in ((a, self._left), (b, self._right)) if copy is not None]
+            self._kernel(*sources[: len(self._made)], *made.lines, **named)
         x = a if self._left is None else made.operands[0]
         y = b if self._right is None else made.operands[-1]
-        return kernel(x, y, *rest, **named)
+        return kernel(x, y, *made.sums, *rest, **named)
 
     def _arrays(self, pointer: int, stream: int, like: Any) -> _Arrays:
-        """Return the lines of each copy, and the copies as operands, in arrays of the library of `like`."""
+        """Return the lines of each copy, the copies as operands, and sums, in arrays of the library of `like`."""
         key = (pointer, stream, cast("type[Any]", type(like)))
         found = self._places.get(key)
         if found is None:
-            found = _Arrays([], [])
+            found = _Arrays([], [], [])
             for copy in self._made:
                 lines = ArrayView(copy.lines, row_major(copy.lines), copy.dtype, self._device, readonly=False)
                 operand = replace(lines, shape=copy.shape, strides=copy.strides)
                 found.lines.append(arrays.over_scratch(like, pointer, lines, stream, self._memory))
                 found.operands.append(arrays.over_scratch(like, pointer, operand, stream, self._memory))
                 pointer += copy.bytes
+            if self._sums is not None:
+                view = ArrayView(
+                    self._sums.lines, row_major(self._sums.lines), self._sums.dtype, self._device, readonly=False
+                )
+                found.sums.append(arrays.over_scratch(like, pointer, view, stream, self._memory))
             if len(self._places) >= MOST_PLACES:
                 self._places.clear()
             self._places[key] = found

@@ -22,8 +22,9 @@ After, with a ring of S buffers::
 
 A load qualifies when nothing but products (or transposes that feed products) use it. No iteration starts copies for
 one past the end, which would cost a short loop as much as those it needs; those before the loop are bounded like all
-slices, and what they read past the end is never used. The one barrier of an iteration both publishes the
-stage that is read and says that the stage to be overwritten, read one iteration ago, is free.
+slices, and what they read past the end is never used. Where rows may begin at any element, which takes many copies,
+all iterations but the last start them without bounds along the terms. The one barrier of an iteration both publishes
+the stage that is read and says that the stage to be overwritten, read one iteration ago, is free.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from tessera.ir.inserter import Inserter
 from tessera.ir.locations import location_of
 from tessera.ir.loops import movable, remade, with_arguments
 from tessera.ir.tile.atomics import orders_accesses
-from tessera.ir.tile.elementwise import ElementwiseOp
+from tessera.ir.tile.elementwise import ElementwiseOp, constant_value
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.shape import TransposeOp
@@ -62,6 +63,7 @@ from tessera.ir.tile.types import DYNAMIC, TensorType, TileType, element_of
 from tessera.ir.tile.writes import stored_memories
 from tessera.ir.types import dtype_of
 from tessera.ir.walking import ops_in
+from tessera.lower.facts import ends_by, nonnegative
 from tessera.schedule.gpu.instructions import by_threads
 from tessera.schedule.knobs import Knobs
 from tessera.schedule.products import stage_bytes
@@ -72,6 +74,8 @@ MOST_STAGES = 4
 THREAD_STAGES = 2
 """Depth of rings that threads fill by loads and stores, complete when an iteration has begun: more would only keep
 other programs off the multiprocessor."""
+ACCESS_BYTES = 16
+"""Bytes that a thread copies at a time where rows begin at multiples of them."""
 LEAST_ASYNC_BYTES = 4
 """Bytes that `cp.async` moves at least, from an address that is a multiple of them."""
 
@@ -160,7 +164,7 @@ def _stage_launch(kernel: KernelOp, unit: GridOp | KernelOp, target: TargetRecor
             for staged in group:
                 _stage_once(staged, body)
         else:
-            _pipeline(loop, group, stages, body)
+            _pipeline(kernel, loop, group, stages, body)
 
 
 def _may_be_async(kernel: KernelOp, op: LoadOp) -> bool:
@@ -267,10 +271,12 @@ def logical(insert: Inserter, buffer: SSAValue, staged: Staged) -> SSAValue:
     return insert.value(SharedTransposeOp(buffer, [1, 0])) if staged.transposed else buffer
 
 
-def _copy(insert: Inserter, buffer: SSAValue, staged: Staged, offsets: Sequence[SSAValue]) -> None:
+def _copy(insert: Inserter, buffer: SSAValue, staged: Staged, offsets: Sequence[SSAValue], inside: int = 0) -> None:
     load = staged.load
-    target = logical(insert, buffer, staged)
-    insert.add(CpAsyncOp(target, load.tensor, offsets, load.size_list, load.dropped))
+    copy = CpAsyncOp(logical(insert, buffer, staged), load.tensor, offsets, load.size_list, load.dropped)
+    if inside:
+        decisions.INSIDE.write(copy, inside)
+    insert.add(copy)
 
 
 def replace_load(staged: Staged, buffer: SSAValue) -> None:
@@ -301,8 +307,9 @@ def _stage_once(staged: Staged, body: Block) -> None:
     replace_load(staged, logical(insert, buffer, staged))
 
 
-def _pipeline(loop: scf.ForOp, group: list[Staged], stages: int, body: Block) -> None:
+def _pipeline(kernel: KernelOp, loop: scf.ForOp, group: list[Staged], stages: int, body: Block) -> None:
     """Replace the loads of a loop by a ring of `stages` buffers each, filled `stages - 1` iterations ahead."""
+    full = _full_axes(kernel, loop, group)
     rings = [allocate(staged, stages, body) for staged in group]
     before = Inserter(InsertPoint.before(loop), loop)
     counter = loop.body.block.args[0]
@@ -319,12 +326,23 @@ def _pipeline(loop: scf.ForOp, group: list[Staged], stages: int, body: Block) ->
     start.add(WaitGroupOp(stages - 2))
     start.add(BarrierOp())
     later = start.binary("add", block.args[0], ahead)
-    copies = Block()
-    inside = Inserter(InsertPoint.at_end(copies), loop)
-    _fill(inside, loop, group, rings, write, {block.args[0]: later})
-    inside.add(scf.YieldOp())
+
+    def copies(inside: Sequence[int] = ()) -> Region:
+        filling = Block()
+        insert = Inserter(InsertPoint.at_end(filling), loop)
+        _fill(insert, loop, group, rings, write, {block.args[0]: later}, inside)
+        insert.add(scf.YieldOp())
+        return Region(filling)
+
+    needed = copies()
+    if any(full):
+        apart = Inserter(InsertPoint.at_end(needed_block := Block()), loop)
+        is_full = apart.binary("le", apart.binary("add", later, loop.step), loop.ub)
+        apart.add(scf.IfOp(is_full, [], copies(full), needed))
+        apart.add(scf.YieldOp())
+        needed = Region(needed_block)
     is_needed = start.binary("lt", later, loop.ub)
-    start.add(scf.IfOp(is_needed, [], Region(copies), Region(Block([scf.YieldOp()]))))
+    start.add(scf.IfOp(is_needed, [], needed, Region(Block([scf.YieldOp()]))))
     start.add(CommitGroupOp())
     for staged, ring in zip(group, rings, strict=True):
         insert = Inserter(InsertPoint.before(staged.load), staged.load)
@@ -344,11 +362,30 @@ def _fill(
     rings: list[SSAValue],
     stage: SSAValue,
     known: dict[SSAValue, SSAValue],
+    inside: Sequence[int] = (),
 ) -> None:
-    """Start the copies of one iteration into a stage."""
-    for staged, ring in zip(group, rings, strict=True):
+    """Start the copies of one iteration into a stage, of boxes that lie inside along some axes."""
+    for number, (staged, ring) in enumerate(zip(group, rings, strict=True)):
         offsets = [remade(insert, offset, loop, known) for offset in staged.load.offsets]
-        _copy(insert, insert.value(SharedViewOp(ring, stage)), staged, offsets)
+        _copy(insert, insert.value(SharedViewOp(ring, stage)), staged, offsets, inside[number] if inside else 0)
+
+
+def _full_axes(kernel: KernelOp, loop: scf.ForOp, group: Sequence[Staged]) -> list[int]:
+    """Return along which axes, bit by bit, the box of each load lies inside in all iterations but the last.
+
+    None are told where all loads move 16 bytes at a time: few bounds are tested then.
+    """
+    if not nonnegative(loop.lb) or all(_known_alignment(kernel, s.load) % ACCESS_BYTES == 0 for s in group):
+        return [0] * len(group)
+    step, counter = constant_value(loop.step), loop.body.block.args[0]
+    return [
+        sum(
+            1 << axis
+            for axis, (offset, size) in enumerate(zip(s.load.offsets, s.load.size_list, strict=True))
+            if offset is counter and size == step and ends_by(kernel, loop.ub, s.load.tensor, axis)
+        )
+        for s in group
+    ]
 
 
 def _advance(loop: scf.ForOp, stages: int) -> None:

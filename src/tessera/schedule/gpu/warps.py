@@ -29,6 +29,7 @@ from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
 from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import REDUCING, ReduceOp, ScanByOp, ScanOp
+from tessera.ir.tile.shared import AllocSharedOp, CpAsyncOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
@@ -38,6 +39,7 @@ from tessera.schedule.gpu.instructions import by_threads
 from tessera.schedule.knobs import KNOBS, Knobs
 from tessera.schedule.products import SUMS_PER_WARP
 from tessera.schedule.scheduled_pass import ScheduledPass, launches
+from tessera.target import gpu_rates
 from tessera.target.records import TargetRecord
 
 ELEMENTS_PER_WARP = 1024
@@ -87,6 +89,28 @@ def _schedule_launch(unit: Operation, target: TargetRecord, knobs: Knobs) -> Non
         decisions.ROWS_ONLY.write(op, int(rows_only))
     if products and isinstance(unit, GridOp) and len(unit.block_sizes) == 2:
         decisions.GROUP.write(unit, knobs.group_m or int(KNOBS["group_m"].default))
+    if isinstance(unit, GridOp) and (resident := _resident(unit, products, warps, target)) > 1:
+        decisions.RESIDENT.write(unit, resident)
+
+
+def _resident(grid: GridOp, products: list[MmaOp], warps: int, target: TargetRecord) -> int:
+    """Return how many programs of a launch run at once that does nothing but add products of rows that begin anywhere.
+
+    The addresses of such rows take registers, of which the assembler would give threads more than leave room for as
+    many programs (f32 tiles of 64x64: 145 a thread, so that three programs of four warps run at once; four with 128).
+    """
+    if len(products) != 1 or not isinstance(products[0].parent_op(), scf.ForOp):
+        return 1
+    single = any(isinstance(op, CpAsyncOp) and decisions.INSIDE.on(op) for op in ops_in(grid))
+    if not single or not target.has("cp_async") or not by_threads(target, products[0]):
+        return 1
+    (acc,) = (op.acc.type for op in products)
+    assert isinstance(acc, TileType)
+    threads = target.warp_size * warps
+    sums = max(prod(acc.shape) * acc.dtype.bytes / 4, live_registers(grid.body.block)) / threads
+    buffers = [op.result.type for op in ops_in(grid) if isinstance(op, AllocSharedOp)]
+    bytes_ = sum(prod(type_.shape) * type_.dtype.bytes for type_ in buffers) + gpu_rates.OF_A_PROGRAM_BYTES
+    return int(min(gpu_rates.resident(sums, warps), target.shared_bytes / bytes_))
 
 
 def _with_room(unit: Operation, warps: int, target: TargetRecord) -> int:
