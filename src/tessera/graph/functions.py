@@ -48,7 +48,23 @@ _UFUNCS: dict[Any, str] = {
     np.bitwise_or: "or",
     np.bitwise_xor: "xor",
     np.invert: "not",
+    np.left_shift: "shl",
+    np.right_shift: "shr",
 }
+_WRITTEN: dict[Any, Callable[..., Any]] = {
+    np.matmul: lambda x, y: matmul(x, y),
+    np.square: lambda x: x * x,
+    np.positive: lambda x: np.copy(x),
+    np.reciprocal: lambda x: 1 / x,
+    np.fabs: np.absolute,
+    np.sign: lambda x: np.where(x > 0, 1, np.where(x < 0, -1, x * 0)),
+    np.fmax: lambda x, y: np.where(x != x, y, np.where(y != y, x, np.maximum(x, y))),
+    np.fmin: lambda x, y: np.where(x != x, y, np.where(y != y, x, np.minimum(x, y))),
+    np.logaddexp: lambda x, y: np.maximum(x, y) + np.log1p(np.exp(np.where(x == y, 0.0, -np.absolute(x - y)))),
+    np.deg2rad: lambda x: x * (np.pi / 180),
+    np.rad2deg: lambda x: x * (180 / np.pi),
+}
+"""Functions of elements that others make up."""
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 
 
@@ -77,10 +93,8 @@ def call_ufunc(trace: Trace, ufunc: Any, method: str, inputs: Sequence[Any], opt
     Raises:
         LanguageError: `not-traceable`.
     """
-    if ufunc is np.matmul and method == "__call__" and not options:
-        return matmul(*inputs)
-    if ufunc is np.square and method == "__call__" and not options:
-        return inputs[0] * inputs[0]
+    if ufunc in _WRITTEN and method == "__call__" and not options:
+        return _WRITTEN[ufunc](*inputs)
     if method != "__call__" or options or ufunc not in _UFUNCS:
         raise _missing(ufunc.__name__)
     with trace.at_caller():
@@ -303,6 +317,18 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Array:
     for to, axis in sorted(zip(places[1], places[0], strict=True)):
         order.insert(to, axis)
     return transpose(a, order)
+
+
+@numpy(np.ravel)
+def ravel(a: Any, order: Any = "C") -> Array:
+    """Return elements, in row-major order, along one dimension."""
+    return reshape(a, (-1,), order)
+
+
+@numpy(np.outer)
+def outer(a: Any, b: Any, out: Any = None) -> Any:
+    """Return the products of the elements of two arrays with each other."""
+    return np.reshape(a, (-1, 1)) * np.reshape(b, (1, -1))
 
 
 @numpy(np.expand_dims)
