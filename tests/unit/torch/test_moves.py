@@ -215,6 +215,7 @@ POOLS = {
     "average of volumes": (lambda x: F.avg_pool3d(x, 2, divisor_override=3), VOLUME, [1, 1]),
     "max, shared": (lambda x: F.max_pool2d(x, 3, 2, 1), ODD, None),
     "max, shared, to the end": (lambda x: F.max_pool2d(x, 3, 1, ceil_mode=True), IMAGE, None),
+    "max, apart, to the end": (lambda x: F.max_pool2d(x, 3, dilation=(1, 2), ceil_mode=True), IMAGE, None),
     "max, apart": (lambda x: F.max_pool2d(x, 2, 2, 0, 2), ODD, None),
     "average, shared": (lambda x: F.avg_pool2d(x, 3, 2, 1, True, False), ODD, None),
     "average of all": (lambda x: F.avg_pool2d(x, (8, 6)), IMAGE, [1, 1]),
