@@ -51,21 +51,10 @@ _UFUNCS: dict[Any, str] = {
     np.left_shift: "shl",
     np.right_shift: "shr",
 }
-_WRITTEN: dict[Any, Callable[..., Any]] = {
-    np.matmul: lambda x, y: matmul(x, y),
-    np.square: lambda x: x * x,
-    np.positive: lambda x: np.copy(x),
-    np.reciprocal: lambda x: 1 / x,
-    np.fabs: np.absolute,
-    np.sign: lambda x: np.where(x > 0, 1, np.where(x < 0, -1, x * 0)),
-    np.fmax: lambda x, y: np.where(x != x, y, np.where(y != y, x, np.maximum(x, y))),
-    np.fmin: lambda x, y: np.where(x != x, y, np.where(y != y, x, np.minimum(x, y))),
-    np.logaddexp: lambda x, y: np.maximum(x, y) + np.log1p(np.exp(np.where(x == y, 0.0, -np.absolute(x - y)))),
-    np.deg2rad: lambda x: x * (np.pi / 180),
-    np.rad2deg: lambda x: x * (180 / np.pi),
-}
+_WRITTEN: dict[Any, Callable[..., Any]] = {np.fabs: np.absolute, np.positive: np.copy}
 """Functions of elements that others make up."""
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+_choice: Any = np.where
 
 
 def numpy(function: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -76,6 +65,57 @@ def numpy(function: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         return ours
 
     return register
+
+
+def _elements(function: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register what others make up one of NumPy's functions of elements."""
+
+    def register(ours: Callable[..., Any]) -> Callable[..., Any]:
+        _WRITTEN[function] = ours
+        return ours
+
+    return register
+
+
+@_elements(np.square)
+def _square(x: Any) -> Any:
+    return x * x
+
+
+@_elements(np.reciprocal)
+def _reciprocal(x: Any) -> Any:
+    return 1 / x
+
+
+@_elements(np.sign)
+def _sign(x: Any) -> Any:
+    return _choice(x > 0, 1, _choice(x < 0, -1, x * 0))
+
+
+@_elements(np.fmax)
+def _fmax(x: Any, y: Any) -> Any:
+    return _choice(x != x, y, _choice(y != y, x, np.maximum(x, y)))
+
+
+@_elements(np.fmin)
+def _fmin(x: Any, y: Any) -> Any:
+    return _choice(x != x, y, _choice(y != y, x, np.minimum(x, y)))
+
+
+@_elements(np.logaddexp)
+def _logaddexp(x: Any, y: Any) -> Any:
+    apart = np.where(x == y, 0.0, -np.absolute(x - y))  # infinities of one sign are not apart
+    return np.maximum(x, y) + np.log1p(np.exp(apart))
+
+
+@_elements(np.deg2rad)
+def _deg2rad(x: Any) -> Any:
+    return x * (np.pi / 180)
+
+
+@_elements(np.rad2deg)
+def _rad2deg(x: Any) -> Any:
+    return x * (180 / np.pi)
 
 
 def _missing(name: str) -> LanguageError:
@@ -93,6 +133,8 @@ def call_ufunc(trace: Trace, ufunc: Any, method: str, inputs: Sequence[Any], opt
     Raises:
         LanguageError: `not-traceable`.
     """
+    if ufunc is np.matmul and method == "__call__" and not options:
+        return matmul(*inputs)
     if ufunc in _WRITTEN and method == "__call__" and not options:
         return _WRITTEN[ufunc](*inputs)
     if method != "__call__" or options or ufunc not in _UFUNCS:
