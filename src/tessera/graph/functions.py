@@ -48,8 +48,13 @@ _UFUNCS: dict[Any, str] = {
     np.bitwise_or: "or",
     np.bitwise_xor: "xor",
     np.invert: "not",
+    np.left_shift: "shl",
+    np.right_shift: "shr",
 }
+_WRITTEN: dict[Any, Callable[..., Any]] = {np.fabs: np.absolute, np.positive: np.copy}
+"""Functions of elements that others make up."""
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+_choice: Any = np.where
 
 
 def numpy(function: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -60,6 +65,57 @@ def numpy(function: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         return ours
 
     return register
+
+
+def _elements(function: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register what others make up one of NumPy's functions of elements."""
+
+    def register(ours: Callable[..., Any]) -> Callable[..., Any]:
+        _WRITTEN[function] = ours
+        return ours
+
+    return register
+
+
+@_elements(np.square)
+def _square(x: Any) -> Any:
+    return x * x
+
+
+@_elements(np.reciprocal)
+def _reciprocal(x: Any) -> Any:
+    return 1 / x
+
+
+@_elements(np.sign)
+def _sign(x: Any) -> Any:
+    return _choice(x > 0, 1, _choice(x < 0, -1, x * 0))
+
+
+@_elements(np.fmax)
+def _fmax(x: Any, y: Any) -> Any:
+    return _choice(x != x, y, _choice(y != y, x, np.maximum(x, y)))
+
+
+@_elements(np.fmin)
+def _fmin(x: Any, y: Any) -> Any:
+    return _choice(x != x, y, _choice(y != y, x, np.minimum(x, y)))
+
+
+@_elements(np.logaddexp)
+def _logaddexp(x: Any, y: Any) -> Any:
+    apart = np.where(x == y, 0.0, -np.absolute(x - y))  # infinities of one sign are not apart
+    return np.maximum(x, y) + np.log1p(np.exp(apart))
+
+
+@_elements(np.deg2rad)
+def _deg2rad(x: Any) -> Any:
+    return x * (np.pi / 180)
+
+
+@_elements(np.rad2deg)
+def _rad2deg(x: Any) -> Any:
+    return x * (180 / np.pi)
 
 
 def _missing(name: str) -> LanguageError:
@@ -79,8 +135,8 @@ def call_ufunc(trace: Trace, ufunc: Any, method: str, inputs: Sequence[Any], opt
     """
     if ufunc is np.matmul and method == "__call__" and not options:
         return matmul(*inputs)
-    if ufunc is np.square and method == "__call__" and not options:
-        return inputs[0] * inputs[0]
+    if ufunc in _WRITTEN and method == "__call__" and not options:
+        return _WRITTEN[ufunc](*inputs)
     if method != "__call__" or options or ufunc not in _UFUNCS:
         raise _missing(ufunc.__name__)
     with trace.at_caller():
@@ -303,6 +359,18 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Array:
     for to, axis in sorted(zip(places[1], places[0], strict=True)):
         order.insert(to, axis)
     return transpose(a, order)
+
+
+@numpy(np.ravel)
+def ravel(a: Any, order: Any = "C") -> Array:
+    """Return elements, in row-major order, along one dimension."""
+    return reshape(a, (-1,), order)
+
+
+@numpy(np.outer)
+def outer(a: Any, b: Any, out: Any = None) -> Any:
+    """Return the products of the elements of two arrays with each other."""
+    return np.reshape(a, (-1, 1)) * np.reshape(b, (1, -1))
 
 
 @numpy(np.expand_dims)

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, cast
 import numpy as np
 from xdsl.ir import BlockArgument, SSAValue
 
-from tessera.errors import LanguageError, TesseraError, TypeMismatchError, caller_location, shown
+from tessera.errors import CallError, LanguageError, TesseraError, TypeMismatchError, caller_location, shown
 from tessera.graph.floats import Number
 from tessera.ir.graph.types import ArrayType, array_type, dims_of, ordered
 from tessera.ir.graph.views import memory_of
@@ -276,6 +276,23 @@ def size(trace: Trace, dim: Dim) -> Any:
     return dim.scale if dim.is_static else Size(trace, dim)
 
 
+def _in_place(fn: str) -> Callable[[Any, Any], Any]:
+    operator = _operator(fn)
+
+    def change(self: Array, other: Any) -> Any:
+        found = operator(self, other)
+        return found if found is NotImplemented else self.become(found)
+
+    return change
+
+
+def _untraceable(what: str, help: str) -> LanguageError:
+    return LanguageError(f"ts.jit has no {what}", code="not-traceable", location=caller_location(), help=help)
+
+
+_UNCHANGED = "make a new array: np.where(condition, x, y), np.concatenate, or x = x + y"
+
+
 def _needed(what: str) -> LanguageError:
     return LanguageError(
         f"{what} needs the value of a traced array",
@@ -408,7 +425,68 @@ class Array(Traced):
     __lt__, __le__ = _operator("lt"), _operator("le")
     __gt__, __ge__ = _operator("gt"), _operator("ge")
     __eq__, __ne__ = _operator("eq"), _operator("ne")  # pyright: ignore[reportAssignmentType]
+    __lshift__, __rlshift__ = _operator("shl"), _operator("shl", True)
+    __rshift__, __rrshift__ = _operator("shr"), _operator("shr", True)
     __rpow__ = _operator("pow", True)
+    __iadd__, __isub__ = _in_place("add"), _in_place("sub")
+    __imul__, __itruediv__ = _in_place("mul"), _in_place("div")
+    __ifloordiv__, __imod__ = _in_place("floordiv"), _in_place("mod")
+    __iand__, __ior__, __ixor__ = _in_place("and"), _in_place("or"), _in_place("xor")
+    __ilshift__, __irshift__ = _in_place("shl"), _in_place("shr")
+
+    def become(self, found: Array) -> Array:
+        """Return this array with other elements, as `x += y` changes NumPy's arrays: all its names stand for them.
+
+        An argument is written when the function ends. Inside of what is differentiated it stays, and the result is new.
+
+        Raises:
+            CallError: `written-argument` for a part of an argument.
+            TypeMismatchError: `shape-mismatch` or `dtype-mismatch` for elements that it has no room for.
+        """
+        trace, own, other = self.trace, array_type(self.ssa), array_type(found.ssa)
+        if trace.depth and self.is_view:
+            return found
+        if self.is_view and self.target is None:
+            raise CallError(
+                "a part, a transpose or another shape of an argument is changed",
+                code="written-argument",
+                location=caller_location(),
+                help=_UNCHANGED,
+            )
+        if own.dims != other.dims:
+            raise TypeMismatchError(
+                f"{self!r} has no room for {found!r}",
+                code="shape-mismatch",
+                location=caller_location(),
+                help=_UNCHANGED,
+            )
+        if other.dtype.is_float and not own.dtype.is_float:
+            raise TypeMismatchError(
+                f"{self!r} does not hold {other.dtype}",
+                code="dtype-mismatch",
+                location=caller_location(),
+                help=_UNCHANGED,
+            )
+        with trace.at_caller() as writer:
+            self.ssa, self.is_own = writer.cast(found.ssa, own.dtype), False
+        if self.target is not None:
+            trace.targets[self.target] = self.ssa
+        return self
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        raise _untraceable("assignment to elements of an array", _UNCHANGED)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Refuse the methods of NumPy's arrays that are not here."""
+        if not name.startswith("_") and callable(getattr(np.ndarray, name, None)):
+            raise _untraceable(f"method {name} of arrays", f"see whether np.{name} is there (docs/graphs.md)")
+        raise AttributeError(f"traced arrays have no attribute {name!r}")
+
+    def __pos__(self) -> Array:
+        return self.copy()
+
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return self // other, self % other
 
     def __pow__(self, other: Any) -> Any:
         whole = isinstance(other, int) and not isinstance(other, bool) and 1 <= other <= 16
@@ -459,6 +537,11 @@ class Array(Traced):
 
     __index__ = __int__
 
+    def __format__(self, spec: str) -> str:
+        if spec:
+            raise _needed("a format")
+        return repr(self)
+
     def __array__(self, *_args: Any, **_kwargs: Any) -> NoReturn:
         raise _needed("a NumPy function that ts.jit has not, or np.asarray,")
 
@@ -508,6 +591,54 @@ class Array(Traced):
     def min(self, axis: Any = None, keepdims: bool = False) -> Array:
         """Return the smallest elements along dimensions."""
         return cast(Array, np.min(cast(Any, self), axis=axis, keepdims=keepdims))
+
+    def prod(self, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+        """Return the product along dimensions."""
+        return cast(Array, np.prod(cast(Any, self), axis=axis, dtype=dtype, keepdims=keepdims))
+
+    def var(self, axis: Any = None, dtype: Any = None, ddof: int = 0, keepdims: bool = False) -> Array:
+        """Return the variance along dimensions."""
+        return cast(Array, np.var(cast(Any, self), axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims))
+
+    def std(self, axis: Any = None, dtype: Any = None, ddof: int = 0, keepdims: bool = False) -> Array:
+        """Return the standard deviation along dimensions."""
+        return cast(Array, np.std(cast(Any, self), axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims))
+
+    def any(self, axis: Any = None, keepdims: bool = False) -> Array:
+        """Return whether any element along dimensions is true."""
+        return cast(Array, np.any(cast(Any, self), axis=axis, keepdims=keepdims))
+
+    def all(self, axis: Any = None, keepdims: bool = False) -> Array:
+        """Return whether all elements along dimensions are true."""
+        return cast(Array, np.all(cast(Any, self), axis=axis, keepdims=keepdims))
+
+    def clip(self, min: Any = None, max: Any = None) -> Array:
+        """Return the elements between two bounds."""
+        return cast(Array, np.clip(cast(Any, self), min, max))
+
+    def swapaxes(self, axis1: int, axis2: int) -> Array:
+        """Return the array with two dimensions exchanged."""
+        return cast(Array, np.swapaxes(cast(Any, self), axis1, axis2))
+
+    def squeeze(self, axis: Any = None) -> Array:
+        """Return the array without dimensions of one element."""
+        return cast(Array, np.squeeze(cast(Any, self), axis))
+
+    def ravel(self) -> Array:
+        """Return the elements, in row-major order, along one dimension."""
+        return self.reshape(-1)
+
+    def flatten(self) -> Array:
+        """Return the elements, in row-major order, along one dimension of an array of its own."""
+        return self.reshape(-1).copy()
+
+    def dot(self, other: Any) -> Array:
+        """Return the product with a matrix or vector."""
+        return cast(Array, np.dot(cast(Any, self), other))
+
+    def take(self, indices: Any, axis: Any = None) -> Array:
+        """Return elements, or slices along a dimension, at places."""
+        return cast(Array, np.take(cast(Any, self), indices, axis))
 
     def __repr__(self) -> str:
         type_ = array_type(self.ssa)

@@ -96,6 +96,7 @@ FUNCTIONS = {
     "floor": np.floor,
     "ceil": np.ceil,
     "round": np.round,
+    "rint": np.rint,
     "abs": np.abs,
     "expm1": np.expm1,
     "log1p": np.log1p,

@@ -308,3 +308,94 @@ def test_results_in_given_arrays_are_refused(call):
     with pytest.raises(LanguageError) as error:
         ts.jit(lambda x: call(x, np.empty_like(x)))(np.ones((3, 4)))
     assert error.value.code == "not-traceable"
+
+
+def methods(x, w):
+    shapes = x.ravel(), x.flatten(), x[None].squeeze(), x.swapaxes(0, 1), x.dot(w), x.take(np.array([1, 0]), 1)
+    rows = x.var(1, ddof=1), x.std(0), x.prod(1), (x > 0).any(1), (x > -9).all(), x.clip(-0.5, 0.5), +x
+    return *shapes, *rows, *divmod(x, w[0]), np.outer(x, w)
+
+
+def elements(x, w):
+    signs = np.sign(x), np.fabs(x), np.positive(x), np.reciprocal(x), np.deg2rad(x), np.rad2deg(x)
+    return *signs, np.fmax(x, w[0]), np.fmin(x, w[0]), np.logaddexp(x, w[0]), np.sign((x * 9).astype(np.int32))
+
+
+def in_place(x, w):
+    y = x
+    x += w.sum()
+    h = y * 2
+    alias = h
+    h *= x
+    h -= 1
+    places = (x * 50).astype(np.int32)
+    places <<= 2
+    places //= 3
+    return alias, h, x * 3, places, places >> 1
+
+
+@pytest.mark.parametrize("function", [methods, elements, in_place])
+def test_methods_and_operators_are_numpys(function):
+    x, w = np.linspace(-2.5, 3.1, 12).reshape(3, 4), np.array([0.5, -1.0, 2.0, 1.5])
+    given = [x.copy(), x.copy()]
+    traced = ts.jit(function)
+    for _ in range(2):
+        wanted, got = function(given[0], w), traced(given[1], w)
+        for one, other in zip((*wanted, given[0]), (*got, given[1]), strict=True):
+            np.testing.assert_allclose(other, one, rtol=1e-12, atol=1e-12)
+
+
+def test_numbers_that_are_none_and_infinite():
+    x, y = (part.ravel() for part in np.meshgrid([np.nan, np.inf, -np.inf, -0.0, 1.5], [np.nan, np.inf, -np.inf, 2.0]))
+    with np.errstate(invalid="ignore"):
+        for one in (np.fmax, np.fmin, np.logaddexp):
+            np.testing.assert_array_equal(ts.jit(lambda x, y, one=one: one(x, y))(x, y), one(x, y))
+        np.testing.assert_array_equal(ts.jit(lambda x: np.sign(x))(x), np.sign(x))
+
+
+def test_what_is_differentiated_changes_no_argument():
+    def loss(x):
+        x += 1.0
+        h = x * x
+        h += x
+        return np.sum(h)
+
+    x = np.array([1.0, 2.0])
+    np.testing.assert_allclose(ts.grad(loss)(x), [5.0, 7.0])
+    np.testing.assert_array_equal(x, [1.0, 2.0])
+
+
+def part_of_argument(x):
+    y = x[1:]
+    y += 1.0
+
+
+def more_room(x):
+    y = x[0] * 2.0
+    y += x
+
+
+def fractions(x):
+    y = (x > 0).astype(np.int32)
+    y += 0.5
+
+
+def element(x):
+    x[0] = 1.0
+
+
+REFUSED = {
+    part_of_argument: "written-argument",
+    more_room: "shape-mismatch",
+    fractions: "dtype-mismatch",
+    element: "not-traceable",
+    lambda x: x.argsort(): "not-traceable",
+    lambda x: f"{x:.2f}": "value-needed",
+}
+
+
+@pytest.mark.parametrize(("function", "code"), REFUSED.items())
+def test_changes_that_arrays_have_no_room_for(function, code):
+    with pytest.raises(ts.TesseraError) as caught:
+        ts.jit(function)(np.ones((2, 3)))
+    assert caught.value.code == code

@@ -108,3 +108,12 @@ def test_sizes_equal_at_this_call_are_noted():
     assert dims_of(w.apply("add", *w.arguments)) == (M,)
     assert list(w.equal) == [(N * 2, M)]
     assert isinstance(w.finish([]), ModuleOp)
+
+
+def test_sizes_of_products_that_meet_are_noted():
+    types = [ArrayType.of([M, N, M], dtypes.f32), ArrayType.of([N * 2, N * 2, N], dtypes.f32)]
+    w = GraphWriter("g", types, {"M": 6, "N": 3})
+    found = w.contract(*w.arguments)
+    assert dims_of(found) == (M, N, N)
+    assert list(w.equal) == [(M, N * 2)]
+    w.finish([found]).verify()

@@ -215,6 +215,7 @@ POOLS = {
     "average of volumes": (lambda x: F.avg_pool3d(x, 2, divisor_override=3), VOLUME, [1, 1]),
     "max, shared": (lambda x: F.max_pool2d(x, 3, 2, 1), ODD, None),
     "max, shared, to the end": (lambda x: F.max_pool2d(x, 3, 1, ceil_mode=True), IMAGE, None),
+    "max, apart, to the end": (lambda x: F.max_pool2d(x, 3, dilation=(1, 2), ceil_mode=True), IMAGE, None),
     "max, apart": (lambda x: F.max_pool2d(x, 2, 2, 0, 2), ODD, None),
     "average, shared": (lambda x: F.avg_pool2d(x, 3, 2, 1, True, False), ODD, None),
     "average of all": (lambda x: F.avg_pool2d(x, (8, 6)), IMAGE, [1, 1]),
@@ -264,3 +265,33 @@ def test_batches_of_any_size():
     for batch in (3, 5, 8):
         x = normal(batch, 2, 8, 8)
         torch.testing.assert_close(function(x), F.avg_pool2d(F.max_pool2d(x, 2), 3, 1, 1))
+
+
+def turned_back(x):
+    y = x.t() + 1
+    return y.t(), x.t().sort(0)[0].t(), x.kthvalue(2, 1)[0], torch.where(x.t() > 0, x.t(), 0.0).t()[None], y, x.relu()
+
+
+def test_results_lie_side_by_side_where_pytorchs_do():
+    x = normal(6, 7)
+    for got, wanted in zip(torch.compile(turned_back, backend=compiled.backend)(x), turned_back(x), strict=True):
+        assert got.stride() == wanted.stride()
+        torch.testing.assert_close(got, wanted)
+
+
+def ends(x, k):
+    y = x.clone()
+    y[-k:] = 0.5
+    return x[-k:], x[:-k] * 2, x[..., -k:-1], x.select(1, -k), x.select_scatter(torch.zeros_like(x[0]), 0, -k), y
+
+
+def steps(x, k):
+    return x[::k], x.exp()[::k], x.relu()[:, -k::2]
+
+
+@pytest.mark.parametrize("function", [ends, steps])
+def test_parts_whose_bounds_and_steps_only_calls_know(function):
+    compiled_once = torch.compile(function, backend=compiled.backend, dynamic=True)
+    x = normal(8, 9)
+    for k in (3, 2):
+        torch.testing.assert_close(compiled_once(x, k), function(x, k), rtol=1e-12, atol=1e-12)

@@ -48,6 +48,7 @@ def _plain(name: str) -> Callable[..., Any]:
 
 
 _register_table()
+compiles(tile.rint)(_plain("round"))
 
 
 @compiles(tile.cast)

@@ -45,6 +45,7 @@ __all__ = [
     "mulhi",
     "pow",
     "relu",
+    "rint",
     "round",
     "rsqrt",
     "sigmoid",
@@ -220,6 +221,19 @@ def floor(x: TileLike) -> Tile:
 @tile_function
 def ceil(x: TileLike) -> Tile:
     """Return the smallest integer not below `x`, as a float.
+
+    Args:
+        x: tile or scalar.
+
+    Returns:
+        Float tile of the same shape.
+    """
+    ...
+
+
+@tile_function
+def rint(x: TileLike) -> Tile:
+    """Return the nearest integer as a float, halves to even: `round`, in NumPy's and CUDA's name.
 
     Args:
         x: tile or scalar.

@@ -18,7 +18,7 @@ from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.sums import ReduceOp
 from tessera.ir.graph.types import ArrayType, array_type
 from tessera.ir.graph.types import dims_of as dims_of_value
-from tessera.ir.graph.views import memory_of
+from tessera.ir.graph.views import ReshapeOp, SliceOp, TransposeOp, memory_of
 from tessera.ir.graph.writer import GraphWriter
 from tessera.numerics.dtypes import DType
 from tessera.ops.arrays import by_torch_name, torch_dtypes
@@ -62,7 +62,7 @@ class Converted:
         results: for each result the number of the graph's, with how it lies, or what it always is.
         written: places of arguments that are changed, each with the number of the result that is copied to it at the
             end; those of one dtype together.
-        loose: for calls by name whether each result lies in another order than its dimensions'.
+        loose: for calls by name whether each result lies in another order than its dimensions', or with gaps.
         left: how often each op runs as ATen.
         rows: how many ops have become Graph IR.
     """
@@ -176,9 +176,11 @@ class Converter:
             if isinstance(value, SSAValue):
                 fake = result.meta.get("val", result)
                 laid, lies = self._laid(self._apart(cast("SSAValue[Any]", value), result), fake)
-                given.append((True, (len(values), lies, is_complex(fake))))
                 if self.layout.visible is not None and place >= self.layout.visible:
                     names[place] = result.name
+                elif fake.is_contiguous() and _is_moved(laid) and laid.owner not in self._seeds:
+                    lies = Lies(tuple(range(fake.ndim + is_complex(fake))), False)
+                given.append((True, (len(values), lies, is_complex(fake))))
                 values.append(laid)
             else:
                 given.append((False, _known(value)))
@@ -351,7 +353,9 @@ class Converter:
             for one, turned in zip(tensors, orders, strict=True)
         ]
         self._calls[name] = AtenCall(node.target, tuple(template), spec, kinds)
-        self._loose[name] = [lies.order is not None and not lies.is_turned for _, lies in kinds]
+        self._loose[name] = [
+            not lies.is_turned and not one.is_contiguous() for one, (_, lies) in zip(tensors, kinds, strict=True)
+        ]
         types = [_type_in(one, turned) for one, turned in zip(tensors, orders, strict=True)]
         results = iter(map(self._turned_back, self.w.call(name, inputs, types), orders))
         if not str(node.target).startswith("tessera."):
@@ -472,6 +476,13 @@ class Converter:
         if isinstance(value, torch.SymInt | torch.SymFloat):
             value = written(self.w, value)
         return self.w.cast(cast(Any, value), dtype) if isinstance(value, SSAValue) else _as(value, dtype)
+
+
+def _is_moved(value: SSAValue) -> bool:
+    """Return whether a value's elements may lie apart, or in another order, as those of parts and transposes do."""
+    while isinstance(value.owner, ReshapeOp):
+        value = value.owner.source
+    return isinstance(value.owner, SliceOp | TransposeOp)
 
 
 def _kind(value: Any) -> str:

@@ -50,8 +50,13 @@ class Windows:
     @property
     def reach(self) -> list[Dim]:
         """The size of the padded image that windows read, along each dimension."""
-        parts = zip(self.dims[self.first :], self.kernel, self.stride, self.dilation, strict=True)
-        return [(dim - 1) * step + ((size - 1) * apart + 1) for dim, size, step, apart in parts]
+        parts = zip(self.dims[self.first :], self.spans, self.stride, strict=True)
+        return [(dim - 1) * step + span for dim, span, step in parts]
+
+    @property
+    def spans(self) -> list[int]:
+        """From the first to the last element of a window, along each dimension."""
+        return [(size - 1) * apart + 1 for size, apart in zip(self.kernel, self.dilation, strict=True)]
 
     @property
     def is_inside(self) -> bool:
@@ -59,13 +64,13 @@ class Windows:
         sizes = zip(self.own[self.first :], self.reach, strict=True)
         left = [size - reach for size, reach in sizes]
         inside = [rest.is_static and rest.scale >= 0 for rest in left]
-        fits = zip(self.own[self.first :], self.dims[self.first :], self.kernel, self.stride, strict=True)
+        fits = zip(self.own[self.first :], self.dims[self.first :], self.spans, self.stride, strict=True)
         return not any(self.padding) and all(one or _fit(*each) for one, each in zip(inside, fits, strict=True))
 
 
-def _fit(size: Dim, dim: Dim, kernel: int, step: int) -> bool:
+def _fit(size: Dim, dim: Dim, span: int, step: int) -> bool:
     """Return whether there are as many windows as an image of any size has room for."""
-    return ordered(dim) in (ordered((size - kernel) // step + 1), *((ordered(size // step),) if kernel == step else ()))
+    return ordered(dim) in (ordered((size - span) // step + 1), *((ordered(size // step),) if span == step else ()))
 
 
 def _windows(c: Converter, x: Any, *given: Any, rank: int) -> Windows:

@@ -54,29 +54,37 @@ def selected(c: Converter, x: Any, axis: int, index: Any) -> Any:
     """Return the elements of one place along a dimension."""
     dims = list(c.dims(x))
     axis %= len(dims)
-    start = _start(index, dims[axis])
+    start = _start(c, index, dims[axis])
     dims[axis] = ONE
     starts = [start if other == axis else ZERO for other in range(len(dims))]
     return c.w.without(c.w.slice(x, starts, [1] * len(dims), dims), [axis])
 
 
-def _start(index: Any, size: Dim) -> Dim:
-    """Return where a slice starts."""
-    if not isinstance(index, int):
-        return dim_of(index)
-    if index < 0:
-        return size + index if not size.is_static else Dim((), max(index + size.scale, 0))
-    return Dim((), min(index, size.scale) if size.is_static else index)
+def _start(c: Converter, index: Any, size: Dim) -> Dim:
+    """Return where a slice starts: PyTorch checks at each call that a start has the sign that it had when traced.
+
+    Raises:
+        Unknown: a number that only a call knows, whose sign may be either.
+    """
+    known = index if isinstance(index, int) else index.node.hint
+    if known is None:
+        raise Unknown("a place that is known when the graph runs")
+    at = dim_of(index)
+    if known >= 0:
+        return at if not (at.is_static and size.is_static) else Dim((), min(at.scale, size.scale))
+    long = size.value(c.w.hints)
+    return size + at if long is None or known + long >= 0 else ZERO
 
 
 @row("slice.Tensor")
-def sliced(c: Converter, x: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+def sliced(c: Converter, x: Any, axis: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Any:
     """Return a part of a tensor, of which the result's sizes are known."""
+    step = int(step)  # a size, from now on, that calls have to have: kernels are made for steps
     dims, wanted = list(c.dims(x)), c.result_dims()
     axis %= len(dims)
     if wanted[axis] == dims[axis] and step == 1:
         return x
-    at = _start(0 if start is None else start, dims[axis])
+    at = _start(c, 0 if start is None else start, dims[axis])
     dims[axis] = wanted[axis]
     starts = [at if other == axis else ZERO for other in range(len(dims))]
     return c.w.slice(x, starts, [step if other == axis else 1 for other in range(len(dims))], dims)
@@ -110,12 +118,13 @@ def joined(c: Converter, tensors: Sequence[Any], axis: int = 0) -> Any:
 
 @row("slice_scatter.default")
 def slice_scattered(
-    c: Converter, x: Any, part: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 1
+    c: Converter, x: Any, part: Any, axis: int = 0, start: Any = None, end: Any = None, step: Any = 1
 ) -> Any:
     """Return a tensor with another one in place of a part."""
+    step = int(step)
     dims = c.dims(x)
     axis %= len(dims)
-    at = _start(0 if start is None else start, dims[axis])
+    at = _start(c, 0 if start is None else start, dims[axis])
     starts = [at if other == axis else ZERO for other in range(len(dims))]
     placed = c.w.place(part, dims, starts, [step if other == axis else 1 for other in range(len(dims))])
     owner: Any = root_of(x).owner
@@ -207,7 +216,7 @@ def _on_diagonal(c: Converter, x: Any, part: Any, offset: int = 0, first: int = 
 def _on_part(c: Converter, x: Any, part: Any, axis: int, index: Any) -> Any:
     dims = c.dims(x)
     axis %= len(dims)
-    here = c.w.apply("eq", c.w.iota(dims, axis, i64), c.w.size(_start(index, dims[axis]), i64))
+    here = c.w.apply("eq", c.w.iota(dims, axis, i64), c.w.size(_start(c, index, dims[axis]), i64))
     return c.w.apply("select", here, c.w.with_ones(part, [axis]), x, dtype=c.w_dtype(x))
 
 
