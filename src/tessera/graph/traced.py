@@ -286,6 +286,10 @@ def _in_place(fn: str) -> Callable[[Any, Any], Any]:
     return change
 
 
+class MissingMethodError(LanguageError, AttributeError):
+    """A method of NumPy's arrays that traced ones have not: `hasattr` says so."""
+
+
 def _untraceable(what: str, help: str) -> LanguageError:
     return LanguageError(f"ts.jit has no {what}", code="not-traceable", location=caller_location(), help=help)
 
@@ -479,7 +483,12 @@ class Array(Traced):
     def __getattr__(self, name: str) -> NoReturn:
         """Refuse the methods of NumPy's arrays that are not here."""
         if not name.startswith("_") and callable(getattr(np.ndarray, name, None)):
-            raise _untraceable(f"method {name} of arrays", f"see whether np.{name} is there (docs/graphs.md)")
+            raise MissingMethodError(
+                f"ts.jit has no method {name} of arrays",
+                code="not-traceable",
+                location=caller_location(),
+                help=f"see whether np.{name} is there (docs/graphs.md)",
+            )
         raise AttributeError(f"traced arrays have no attribute {name!r}")
 
     def __pos__(self) -> Array:

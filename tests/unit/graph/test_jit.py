@@ -399,3 +399,8 @@ def test_changes_that_arrays_have_no_room_for(function, code):
     with pytest.raises(ts.TesseraError) as caught:
         ts.jit(function)(np.ones((2, 3)))
     assert caught.value.code == code
+
+
+def test_code_that_asks_whether_an_array_has_a_method_is_told() -> None:
+    found = ts.jit(lambda x: x + 1 if not hasattr(x, "tolist") else x)(np.ones(3, np.float32))
+    np.testing.assert_array_equal(found, np.full(3, 2, np.float32))
