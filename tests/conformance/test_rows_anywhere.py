@@ -203,5 +203,5 @@ def test_chunks_move_sixteen_bytes_at_a_time(name: str, target: str, width: int)
     assert isinstance(text, str)
     wide, all_loads = text.count("ld.global.v4"), text.count("ld.global.")
     assert wide >= 4
-    assert all_loads - wide == 4  # each of two loads of a row has elements before and behind
+    assert all_loads - wide in (2, 4)  # elements before and behind, which two loads of a row may read together
     assert text.count("st.global.v4") >= 4  # besides single ones for rows of the result that lie otherwise

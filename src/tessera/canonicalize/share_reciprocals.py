@@ -7,7 +7,7 @@
 
 A quotient then has an error of 1.5 ULP instead of the division's, 4 ULP where the reciprocal is subnormal, and divisors
 whose reciprocal overflows count as zero, as stated in docs/numerics.md. Narrow floats keep their division: its result
-is rounded once to the narrow type, a product's operands would be rounded before.
+is rounded once to the narrow type, a product's operands would be rounded before. So do kernels that divide exactly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tessera.ir.passes import PatternPass
 from tessera.ir.rewriting import matches_type
 from tessera.ir.tile.elementwise import ElementwiseOp, SplatOp
 from tessera.ir.tile.shape import BroadcastOp
-from tessera.ir.tile.structure import profile_of
+from tessera.ir.tile.structure import divides_exactly, profile_of
 from tessera.ir.tile.types import TileType, shape_of
 
 
@@ -44,6 +44,8 @@ class _Quotient(RewritePattern):
     @matches_type
     def match_and_rewrite(self, op: ElementwiseOp, rewriter: PatternRewriter, /) -> None:
         if op.fn.data != "div" or not isinstance(op.result.type, TileType) or profile_of(op) != "fast":
+            return
+        if divides_exactly(op):
             return
         divisor = _shared(op.args[1])
         if divisor is None or dtype_of_value(divisor).bits < 32:

@@ -208,7 +208,8 @@ def new_function(kernel: KernelOp, plan: LaunchPlan, num_warps: int = 1) -> Func
     if programs > 1:
         grid.append((["const", programs], 1))
     resident = (decisions.RESIDENT.of(plan.grid) if plan.grid is not None else None) or 1
-    func = FuncOp(plan.name, [], [], json.dumps(grid), num_warps, kernel.profile.data, programs, resident)
+    exactly = kernel.divides_exactly is not None
+    func = FuncOp(plan.name, [], [], json.dumps(grid), num_warps, kernel.profile.data, programs, resident, exactly)
     func.location = kernel.location
     return func
 

@@ -29,3 +29,20 @@ tessera_tile.kernel @quotients profile "fast" (%x: !tessera_tile.tensor<?xf32> a
   }
   tessera_tile.return
 }
+
+// CHECK: profile "fast" divides_exactly
+tessera_tile.kernel @exactly profile "fast" divides_exactly (%x: !tessera_tile.tensor<?xf32> as "x" dims ["S"] strides [1] stride_div [1] dim_div [1] align 4,
+    %by: f32 as "by") {
+  %size = tessera_tile.dim %x[0] : !tessera_tile.tensor<?xf32>
+  tessera_tile.grid(%size) by [128] {
+  ^bb0(%n: index):
+    // CHECK: [[A:%\w+]] = tessera_tile.load
+    %a = tessera_tile.load %x[%n] [128] : !tessera_tile.tensor<?xf32> -> !tessera_tile.tile<128xf32>
+    // CHECK: [[BYS:%\w+]] = tessera_tile.splat
+    %bys = tessera_tile.splat %by : f32 -> !tessera_tile.tile<128xf32>
+    // CHECK: tessera_tile.elementwise "div"([[A]], [[BYS]])
+    %q = tessera_tile.elementwise "div"(%a, %bys) : (!tessera_tile.tile<128xf32>, !tessera_tile.tile<128xf32>) -> !tessera_tile.tile<128xf32>
+    tessera_tile.print "{}", %q : !tessera_tile.tile<128xf32>
+  }
+  tessera_tile.return
+}

@@ -1,5 +1,6 @@
 """Kernels in traced functions: what they write are values, in NumPy's arrays and PyTorch's."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -220,3 +221,26 @@ def test_what_has_no_adjoint_names_the_line_of_the_kernel():
 def test_a_gradient_is_a_function():
     with pytest.raises(ts.TesseraError, match="not-a-function"):
         saxpy.vjp({"x": 1.0})
+
+
+@pytest.mark.parametrize(
+    "quotient",
+    [
+        pytest.param(lambda x, y: x / np.max(x, axis=1, keepdims=True), id="rows"),
+        pytest.param(lambda x, y: x / np.max(y, axis=0), id="columns"),
+        pytest.param(lambda x, y: x / y, id="elements"),
+    ],
+)
+def test_quotients_are_rounded_once(quotient) -> None:
+    rng = np.random.default_rng(4)
+    x, y = rng.standard_normal((37, 515)).astype(np.float32), rng.uniform(0.1, 3, (37, 515)).astype(np.float32)
+    np.testing.assert_array_equal(ts.jit(quotient)(x, y), quotient(x, y))
+
+
+@pytest.mark.parametrize(("dtype", "instruction"), [(np.float32, "div.rn.f32"), (ml_dtypes.bfloat16, "div.full.f32")])
+def test_gpus_round_quotients_once_where_it_shows(dtype, instruction) -> None:
+    x = np.ones((64, 512), dtype)
+    found = ts.jit(lambda x, y: x / y).compile(x, x, target="sm_90a", dump=["ptx"])
+    (text,) = found.dumps["ptx"].values()
+    assert instruction in text
+    assert ("div.full.f32" in text) == (instruction == "div.full.f32")

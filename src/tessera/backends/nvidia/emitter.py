@@ -34,11 +34,16 @@ _PTX_BITS = {"i8": "b8", "i16": "b16", "i32": "b32", "i64": "b64"}
 
 
 class NvidiaOps(Ops):
-    """Instructions that have a faster form under the `fast` profile, or one that LLVM does not find."""
+    """Instructions that have a faster form under the `fast` profile, or one that LLVM does not find.
+
+    `divides_exactly` says that quotients are rounded once all the same.
+    """
+
+    divides_exactly = False
 
     def binary(self, op: str, type_: LLVMType, a: str, b: str) -> str:
         """Append an instruction; an f32 division becomes `div.full` (2 ULP, whole range) under `fast`."""
-        if op == "fdiv" and type_ == F32 and self.flags:
+        if op == "fdiv" and type_ == F32 and self.flags and not self.divides_exactly:
             group = self.module.attributes("nounwind memory(none)")
             return self.fn.assign(f'call float asm "div.full.f32 $0, $1, $2;", "=f,f,f"(float {a}, float {b}) {group}')
         return super().binary(op, type_, a, b)
@@ -82,7 +87,7 @@ class NvidiaEmitter(SimtEmitter):
 
     def __init__(self, module: ModuleText, fn: FunctionText, profile: str, num_warps: int, target: TargetRecord):
         super().__init__(module, fn, profile, num_warps)
-        self.ops: Ops = NvidiaOps(module, fn, contract=profile == "fast")
+        self.ops: NvidiaOps = NvidiaOps(module, fn, contract=profile == "fast")
         self.target = target
         self.consumer_warps = num_warps
         self.in_role = False

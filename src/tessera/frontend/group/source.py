@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Attribute
 
 from tessera.data import dataclass
 from tessera.digest import sha256
@@ -18,7 +19,9 @@ from tessera.frontend.specialize import Specialization
 from tessera.ir.graph.compact import block_of
 from tessera.ir.graph.structure import GroupOp
 from tessera.ir.graph.types import array_type
-from tessera.ir.tile.structure import KernelOp, ReturnOp
+from tessera.ir.tile.structure import ArgInfo, KernelOp, ReturnOp
+from tessera.ir.tile.types import TensorType
+from tessera.ir.types import dtype_of
 from tessera.numerics.dtypes import DType, Policy, i64
 from tessera.target.dims import Dim
 
@@ -48,7 +51,7 @@ class GroupSource(Generated):
         infos = argument_infos(signature, spec)
         infos = [replace(info, written=info.name.startswith("y")) for info in infos]
         types = argument_types(signature, lambda dim: dim.scale if dim.is_static else fixed.get(str(dim)))
-        kernel = KernelOp(self.name, infos, types, spec.profile)
+        kernel = KernelOp(self.name, infos, types, spec.profile, _keeps_quotients(infos, types))
         sizes = [self._elements(number, fixed) for number in range(len(self.shape.axes))]
         Emitter(block_of(self.text), self.shape, kernel.body.block.args, sizes).write(kernel.body.block)
         kernel.body.block.add_op(ReturnOp())
@@ -67,6 +70,16 @@ class GroupSource(Generated):
         """Return how many elements of an axis a program takes."""
         axis = self.shape.axes[number]
         return axis.block or (fixed[f"d{number}"] if axis.size is None else axis.size.scale)
+
+
+def _keeps_quotients(infos: Sequence[ArgInfo], types: Sequence[Attribute]) -> bool:
+    """Return whether a group stores floats in which the error of a quotient shows: others are rounded again.
+
+    What libraries compute for the same op is rounded once.
+    """
+    pairs = zip(infos, types, strict=True)
+    stored = [dtype_of(type_.element) for info, type_ in pairs if info.written and isinstance(type_, TensorType)]
+    return any(dtype.is_float and dtype.bits >= 32 for dtype in stored)
 
 
 def signature_of(name: str, text: str, shape: Shape, dtypes: Sequence[DType]) -> Signature:

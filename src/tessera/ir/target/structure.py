@@ -8,7 +8,7 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, StringAttr, UnitAttr
 from xdsl.ir import Attribute, Block, Region
 from xdsl.irdl import opt_prop_def, prop_def, region_def, result_def, traits_def
 from xdsl.traits import HasParent, IsolatedFromAbove, IsTerminator, SymbolOpInterface
@@ -65,7 +65,7 @@ class FuncOp(TesseraOp):
 
     `grid` is the JSON text of `target.artifact.Launch.grid`: how the host computes the number of programs. `cluster`
     neighbouring programs run at the same time and reach into each other's shared memory. Threads take no more registers
-    than leave room for `resident` programs on a multiprocessor.
+    than leave room for `resident` programs on a multiprocessor. With `divides_exactly`, quotients are rounded once.
     """
 
     name = "tessera_target.func"
@@ -76,6 +76,7 @@ class FuncOp(TesseraOp):
     profile = prop_def(StringAttr)
     cluster = prop_def(IntAttr)
     resident = opt_prop_def(IntAttr)
+    divides_exactly = opt_prop_def(UnitAttr)
     body = region_def("single_block")
     traits = traits_def(SymbolOpInterface(), IsolatedFromAbove())
 
@@ -89,6 +90,7 @@ class FuncOp(TesseraOp):
         profile: str = "fast",
         cluster: int = 1,
         resident: int = 1,
+        divides_exactly: bool = False,
     ):
         super().__init__(
             properties={
@@ -98,7 +100,8 @@ class FuncOp(TesseraOp):
                 "num_warps": number(num_warps),
                 "profile": text(profile),
                 "cluster": number(cluster),
-                **({"resident": number(resident)} if resident > 1 else {}),
+                "resident": number(resident) if resident > 1 else None,
+                "divides_exactly": UnitAttr() if divides_exactly else None,
             },
             regions=[Region(Block(arg_types=types))],
         )

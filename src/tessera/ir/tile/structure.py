@@ -8,12 +8,13 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, StringAttr, UnitAttr
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     operand_def,
     opt_operand_def,
+    opt_prop_def,
     prop_def,
     region_def,
     result_def,
@@ -181,21 +182,33 @@ def _parse_info(parser: Parser) -> ArgInfo:
 
 @op_definition
 class KernelOp(TesseraOp):
-    """A kernel: block arguments are its tensors and scalars, in the order of the source."""
+    """A kernel: block arguments are its tensors and scalars, in the order of the source.
+
+    With `divides_exactly`, quotients are rounded once under every profile.
+    """
 
     name = "tessera_tile.kernel"
     sym_name = prop_def(StringAttr)
     arg_info = prop_def(ArrayAttr[DictionaryAttr])
     profile = prop_def(StringAttr)
+    divides_exactly = opt_prop_def(UnitAttr)
     body = region_def("single_block")
     traits = traits_def(SymbolOpInterface(), IsolatedFromAbove())
 
-    def __init__(self, name: str, infos: Sequence[ArgInfo], types: Sequence[Attribute], profile: str = "fast"):
+    def __init__(
+        self,
+        name: str,
+        infos: Sequence[ArgInfo],
+        types: Sequence[Attribute],
+        profile: str = "fast",
+        divides_exactly: bool = False,
+    ):
         super().__init__(
             properties={
                 "sym_name": StringAttr(name),
                 "arg_info": ArrayAttr([info.to_attr() for info in infos]),
                 "profile": StringAttr(profile),
+                "divides_exactly": UnitAttr() if divides_exactly else None,
             },
             regions=[Region(Block(arg_types=types))],
         )
@@ -216,11 +229,12 @@ class KernelOp(TesseraOp):
         name = parser.parse_symbol_name().data
         parser.parse_keyword("profile")
         profile = parser.parse_str_literal()
+        exactly = parser.parse_optional_keyword("divides_exactly") is not None
         parsed = parser.parse_comma_separated_list(
             parser.Delimiter.PAREN, lambda: (_parse_argument(parser), _parse_info(parser))
         )
         body = parser.parse_region([argument for argument, _ in parsed])
-        op = cls(name, [info for _, info in parsed], [], profile)
+        op = cls(name, [info for _, info in parsed], [], profile, exactly)
         op.detach_region(op.body)
         op.add_region(body)
         op.attributes |= parser.parse_optional_attr_dict()
@@ -230,7 +244,8 @@ class KernelOp(TesseraOp):
         """Print what `parse` reads."""
         printer.print_string(" ")
         printer.print_symbol_name(self.sym_name.data)
-        printer.print_string(f' profile "{self.profile.data}" (')
+        exactly = "" if self.divides_exactly is None else " divides_exactly"
+        printer.print_string(f' profile "{self.profile.data}"{exactly} (')
         for position, (argument, info) in enumerate(zip(self.body.block.args, self.infos, strict=True)):
             printer.print_string(",\n    " if position else "\n    ")
             printer.print_block_argument(argument)
@@ -286,10 +301,21 @@ def memory_of(tensor: SSAValue) -> SSAValue:
 
 def profile_of(op: Operation) -> str:
     """Return the numerics profile of the kernel that holds an op; `fast` where none does."""
+    kernel = _kernel_of(op)
+    return "fast" if kernel is None else kernel.profile.data
+
+
+def divides_exactly(op: Operation) -> bool:
+    """Return whether the kernel that holds an op rounds quotients once."""
+    kernel = _kernel_of(op)
+    return kernel is not None and kernel.divides_exactly is not None
+
+
+def _kernel_of(op: Operation) -> KernelOp | None:
     parent = op.parent_op()
     while parent is not None and not isinstance(parent, KernelOp):
         parent = parent.parent_op()
-    return "fast" if parent is None else parent.profile.data
+    return parent
 
 
 @op_definition

@@ -40,7 +40,8 @@ def lower_elementwise(context: VectorContext, op: ElementwiseOp) -> None:
     fn, type_ = op.fn.data, op.result.type
     if isinstance(type_, TileType):
         args = tuple(context.node(arg) for arg in op.args)
-        if fn == "div" and context.params.func.profile.data == "fast":
+        func = context.params.func
+        if fn == "div" and func.profile.data == "fast" and func.divides_exactly is None:
             fn, args = _by_reciprocal(context, *args)
         context.define(op.result, Apply(type_.shape, type_.element, fn, args))
         return

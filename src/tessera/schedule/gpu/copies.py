@@ -59,7 +59,7 @@ from tessera.ir.tile.shared import (
     WaitGroupOp,
 )
 from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
-from tessera.ir.tile.types import DYNAMIC, TensorType, TileType, element_of
+from tessera.ir.tile.types import DYNAMIC, TensorType, TileType, element_of, shape_of
 from tessera.ir.tile.writes import stored_memories
 from tessera.ir.types import dtype_of
 from tessera.ir.walking import ops_in
@@ -76,6 +76,8 @@ THREAD_STAGES = 2
 other programs off the multiprocessor."""
 ACCESS_BYTES = 16
 """Bytes that a thread copies at a time where rows begin at multiples of them."""
+MOST_SUMS = 1 << 14
+"""Elements of a loop's sums beside which threads have registers for the addresses of two kinds of copies."""
 LEAST_ASYNC_BYTES = 4
 """Bytes that `cp.async` moves at least, from an address that is a multiple of them."""
 
@@ -375,7 +377,9 @@ def _full_axes(kernel: KernelOp, loop: scf.ForOp, group: Sequence[Staged]) -> li
 
     None are told where all loads move 16 bytes at a time: few bounds are tested then.
     """
-    if not nonnegative(loop.lb) or all(_known_alignment(kernel, s.load) % ACCESS_BYTES == 0 for s in group):
+    sums = sum(prod(shape_of(op.acc.type)) for op in ops_in(loop) if isinstance(op, MmaOp))
+    is_aligned = all(_known_alignment(kernel, s.load) % ACCESS_BYTES == 0 for s in group)
+    if not nonnegative(loop.lb) or is_aligned or sums > MOST_SUMS:
         return [0] * len(group)
     step, counter = constant_value(loop.step), loop.body.block.args[0]
     return [
