@@ -95,7 +95,7 @@ def _different(variable: Variable, ours: np.ndarray, theirs: np.ndarray) -> np.n
         return ~(equal | (np.abs(a - b) <= 8 * max(unit_roundoff(dtype), 2.0**-8) * size))
 
 
-@settings(max_examples=40, suppress_health_check=SLOW)
+@settings(max_examples=25, suppress_health_check=SLOW)
 @given(random=kernels())
 def test_stages_and_the_cpu_equal_the_interpreter(folder: Path, random: RandomKernel) -> None:
     function = function_of(random, folder)
@@ -120,7 +120,7 @@ def test_stages_and_the_cpu_equal_the_interpreter(folder: Path, random: RandomKe
 
 
 @pytest.mark.device
-@settings(max_examples=40, suppress_health_check=SLOW)
+@settings(max_examples=25, suppress_health_check=SLOW)
 @given(random=kernels())
 def test_the_gpu_equals_the_interpreter(folder: Path, random: RandomKernel) -> None:
     function = function_of(random, folder)

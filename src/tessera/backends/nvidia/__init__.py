@@ -201,9 +201,9 @@ def _emit_function(module: ModuleText, func: FuncOp, target: TargetRecord, copie
     group = module.attributes(f'nounwind "nvvm.maxntid"="{threads}" "nvvm.minctasm"="{resident}"{cluster}')
     params = ", ".join(_parameter(record, number) for number, record in enumerate(func.parameters))
     fn = FunctionText(f"define ptx_kernel void @{func.sym_name.data}({params}) {group}")
-    emitter = NvidiaEmitter(module, fn, func.profile.data, func.num_warps.data, target)
+    exactly = func.divides_exactly is not None
+    emitter = NvidiaEmitter(module, fn, func.profile.data, func.num_warps.data, target, exactly)
     emitter.consumer_warps = _consumer_warps(func)
-    emitter.ops.divides_exactly = func.divides_exactly is not None
     emitter.copies_sums = copies_sums
     emitter.has_products = any(isinstance(op, _PRODUCTS) for op in ops_in(func))
     emitter.both_halves = {"bf16", "f16"} <= {

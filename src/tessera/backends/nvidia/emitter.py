@@ -75,6 +75,7 @@ class NvidiaEmitter(SimtEmitter):
         profile: numerics profile.
         num_warps: warps of a program.
         target: the target record.
+        divides_exactly: whether quotients are rounded once under every profile.
 
     `consumer_warps` are the warps before the producer's, where roles are split; `groups` how many groups they form, and
     `in_role` whether what is emitted is theirs. `both_halves` says whether the function has values of bf16 and of f16.
@@ -85,9 +86,19 @@ class NvidiaEmitter(SimtEmitter):
     asm_output = "="
     registries: ClassVar[tuple[Handlers, ...]] = (NVIDIA, SIMT, CONTROL, ARITHMETIC)
 
-    def __init__(self, module: ModuleText, fn: FunctionText, profile: str, num_warps: int, target: TargetRecord):
+    def __init__(
+        self,
+        module: ModuleText,
+        fn: FunctionText,
+        profile: str,
+        num_warps: int,
+        target: TargetRecord,
+        divides_exactly: bool = False,
+    ):
         super().__init__(module, fn, profile, num_warps)
-        self.ops: NvidiaOps = NvidiaOps(module, fn, contract=profile == "fast")
+        ops = NvidiaOps(module, fn, contract=profile == "fast")
+        ops.divides_exactly = divides_exactly
+        self.ops: Ops = ops
         self.target = target
         self.consumer_warps = num_warps
         self.in_role = False
