@@ -315,7 +315,7 @@ def endless(x: ts.Tensor[2 ** (2**70), ts.f32]):
 
 def test_sizes_are_powers():
     x = normal(8, 4)
-    np.testing.assert_allclose(run(powers, x, np.empty(8, np.float32)), x.sum(1), rtol=1e-6)
+    np.testing.assert_allclose(run(powers, x, np.empty(8, np.float32)), x.sum(1), rtol=1e-6, atol=1e-6)
     with pytest.raises(LanguageError, match="cannot be understood") as caught:
         Signature.of(endless)
     assert caught.value.code == "bad-annotation"
