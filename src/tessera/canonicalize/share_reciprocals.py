@@ -43,9 +43,9 @@ class _Quotient(RewritePattern):
 
     @matches_type
     def match_and_rewrite(self, op: ElementwiseOp, rewriter: PatternRewriter, /) -> None:
-        if op.fn.data != "div" or not isinstance(op.result.type, TileType) or profile_of(op) != "fast":
+        if op.fn.data != "div" or not isinstance(op.result.type, TileType):
             return
-        if divides_exactly(op):
+        if profile_of(op) != "fast" or divides_exactly(op):
             return
         divisor = _shared(op.args[1])
         if divisor is None or dtype_of_value(divisor).bits < 32:

@@ -290,8 +290,8 @@ class MissingMethodError(LanguageError, AttributeError):
     """A method of NumPy's arrays that traced ones have not: `hasattr` says so."""
 
 
-def _untraceable(what: str, help: str) -> LanguageError:
-    return LanguageError(f"ts.jit has no {what}", code="not-traceable", location=caller_location(), help=help)
+def _untraceable(what: str, help: str, kind: type[LanguageError] = LanguageError) -> LanguageError:
+    return kind(f"ts.jit has no {what}", code="not-traceable", location=caller_location(), help=help)
 
 
 _UNCHANGED = "make a new array: np.where(condition, x, y), np.concatenate, or x = x + y"
@@ -483,12 +483,8 @@ class Array(Traced):
     def __getattr__(self, name: str) -> NoReturn:
         """Refuse the methods of NumPy's arrays that are not here."""
         if not name.startswith("_") and callable(getattr(np.ndarray, name, None)):
-            raise MissingMethodError(
-                f"ts.jit has no method {name} of arrays",
-                code="not-traceable",
-                location=caller_location(),
-                help=f"see whether np.{name} is there (docs/graphs.md)",
-            )
+            help = f"see whether np.{name} is there (docs/graphs.md)"
+            raise _untraceable(f"method {name} of arrays", help, MissingMethodError)
         raise AttributeError(f"traced arrays have no attribute {name!r}")
 
     def __pos__(self) -> Array:

@@ -134,6 +134,16 @@ def normalised(x: Any, m: Any, mean: Any, rstd: Any, acc: Any) -> Any:
     return row * rstd[m]
 
 
+@ts.function
+def passed_on(rest: Any, later: Any, grad_residual: Any, m: Any, p: Any, seed: Any, drops: Any, acc: Any) -> Any:
+    """Return a row's gradient by that of what was normalised, with what comes from there; the residual has it, too."""
+    if later is not None:
+        rest = rest + later.to(acc)
+    if grad_residual is not None:
+        grad_residual[m, :] = rest
+    return kept(rest, m, p, seed) if drops else rest
+
+
 @ts.kernel
 def backward(
     grad: ts.Tensor[M, N, T],
@@ -151,15 +161,10 @@ def backward(
 ):
     """Gradients of rows: (g - [mean of g, if centred] - n·mean(g·n))·rstd, n = (x - mean)·rstd, g = grad·weight."""
     for m in ts.tile.grid((M, 1)):
-        g = grad[m, :].to(acc)
-        if weight is not None:
-            g = g * weight[:].to(acc)
+        g = weighted(grad[m, :].to(acc), weight, None, acc)
         rest = row_gradient(g, normalised(x, m, mean, rstd, acc), rstd[m], mean is not None)
-        if grad_summed is not None:
-            rest = rest + grad_summed[m, :].to(acc)
-        if grad_residual is not None:
-            grad_residual[m, :] = rest
-        grad_x[m, :] = kept(rest, m, p, seed) if drops else rest
+        later = grad_summed[m, :] if grad_summed is not None else None
+        grad_x[m, :] = passed_on(rest, later, grad_residual, m, p, seed, drops, acc)
 
 
 @ts.function
@@ -243,16 +248,6 @@ def backward_with_sums(
         put_down(parts, part, 0, of_weight, wanted)
         put_down(parts, part, 1, of_bias, wanted)
         put_down(parts, part, 2, of_input_bias, wanted)
-
-
-@ts.function
-def passed_on(rest: Any, later: Any, grad_residual: Any, m: Any, p: Any, seed: Any, drops: Any, acc: Any) -> Any:
-    """Return a row's gradient by that of what was normalised, with what comes from there; the residual has it, too."""
-    if later is not None:
-        rest = rest + later.to(acc)
-    if grad_residual is not None:
-        grad_residual[m, :] = rest
-    return kept(rest, m, p, seed) if drops else rest
 
 
 @ts.function

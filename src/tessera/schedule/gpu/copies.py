@@ -64,6 +64,7 @@ from tessera.ir.tile.writes import stored_memories
 from tessera.ir.types import dtype_of
 from tessera.ir.walking import ops_in
 from tessera.lower.facts import ends_by, nonnegative
+from tessera.lower.simt.placement import ACCESS_BYTES
 from tessera.schedule.gpu.instructions import by_threads
 from tessera.schedule.knobs import Knobs
 from tessera.schedule.products import stage_bytes
@@ -74,8 +75,6 @@ MOST_STAGES = 4
 THREAD_STAGES = 2
 """Depth of rings that threads fill by loads and stores, complete when an iteration has begun: more would only keep
 other programs off the multiprocessor."""
-ACCESS_BYTES = 16
-"""Bytes that a thread copies at a time where rows begin at multiples of them."""
 MOST_SUMS = 1 << 14
 """Elements of a loop's sums beside which threads have registers for the addresses of two kinds of copies."""
 LEAST_ASYNC_BYTES = 4
