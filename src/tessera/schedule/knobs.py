@@ -109,7 +109,7 @@ class Knobs:
             "the sizes of the tiles decide",
             (1, 2, 4, 8, 16, 32),
             takers=BOTH,
-            passes=("fit-permutes", "fit-blocks", "shorten-steps", "warp-specialize", "choose-warps"),
+            passes=("fit-permutes", "fit-blocks", "divide-rows", "shorten-steps", "warp-specialize", "choose-warps"),
         )
     )
     stages: int | None = _declared(
@@ -118,7 +118,7 @@ class Knobs:
             "depth of the ring buffers of pipelined copies; 1 keeps one role",
             "what shared memory holds: at most 8 with roles, 4 without, 2 where threads fill them",
             takers=BOTH,
-            passes=("fit-blocks", "deepen-steps", "shorten-steps", "warp-specialize", "stage-copies"),
+            passes=("fit-blocks", "deepen-steps", "divide-rows", "shorten-steps", "warp-specialize", "stage-copies"),
             alias="num_stages",
         )
     )
@@ -177,7 +177,7 @@ class Knobs:
             1,
             (1, 2, 4, 8),  # CUDA: every GPU with clusters can run eight programs of one at once
             takers=BOTH,
-            passes=("fit-blocks", "split-k"),
+            passes=("fit-blocks", "divide-rows", "split-k"),
             needs=("clusters",),
             lacks="schedule that splits K",
         )
@@ -189,7 +189,7 @@ class Knobs:
             0,
             (0, 1),
             takers=BOTH,
-            passes=("fit-blocks", "stream-k"),
+            passes=("fit-blocks", "divide-rows", "stream-k"),
             needs=HOPPER,
             lacks="persistent programs",
         )
@@ -218,7 +218,7 @@ class Knobs:
             "neighbouring programs along the rows that fetch the operands they share once",
             1,
             (1, 2, 4),
-            passes=("fit-blocks", "stream-k", "pair-tiles"),
+            passes=("fit-blocks", "divide-rows", "stream-k", "pair-tiles"),
             needs=("clusters", "wgmma"),
             lacks="clusters that share copies",
         )
@@ -243,7 +243,7 @@ class Knobs:
             0,
             (0, 1),
             takers=BOTH,
-            passes=("fit-blocks", "stream-k", "warp-specialize", "pipeline-products"),
+            passes=("fit-blocks", "divide-rows", "stream-k", "warp-specialize", "pipeline-products"),
             needs=HOPPER,
             lacks="groups of consumers",
         )
