@@ -83,7 +83,8 @@ def _ordered(x: Any, results: Arguments, kind: str, count: int | None) -> Any:
     shape = tuple(map(int, x.shape))
     is_gpu = bool(destination_of(arrays.view(x, "input").device).record().simt)
     if is_long(shape[1], is_gpu):
-        return _merged(*(one.reshape(*one.shape[:2], -1) for one in (x, *results)), kind)
+        along, values, places = (one.reshape(*one.shape[:2], -1) for one in (x, *results))
+        return _merged(along, values, places, kind)
     kernel = kernel_of(shape)
     kernel(x, *results, **constants(shape, arrays.dtype_of(x), kind, count, is_gpu))
     return kernel
@@ -109,10 +110,10 @@ def _merged(x: Any, values: Any, places: Any, kind: str) -> Any:
     _order_runs(x, here, kind, RUN)
     for level in range(levels):
         run = RUN << level
-        long_kernels.merge(*here, *there, run, run.bit_length(), kind=kind, BN=_MERGED)
+        _run(long_kernels.merge, (*here, *there, run, run.bit_length()), {"kind": kind, "BN": _MERGED})
         here, there = there, here
     if wanted != size:
-        long_kernels.leading(*end, values, places, BN=_MERGED)
+        _run(long_kernels.leading, (*end, values, places), {"BN": _MERGED})
     return long_kernels.merge
 
 
@@ -125,7 +126,11 @@ def _order_runs(x: Any, found: Arguments, kind: str, each: int) -> None:
     """Order the runs of long blocks, and keep the first `each` elements of every one."""
     top = None if each == RUN else power_above(each)
     given = {"kind": kind, "last": behind_all(arrays.dtype_of(x), kind), "top": top}
-    long_kernels.runs(x, *found, each, **given, BN=RUN, BK=RUN if top is None else top)
+    _run(long_kernels.runs, (x, *found, each), given | {"BN": RUN, "BK": RUN if top is None else top})
+
+
+def _run(kernel: Any, arguments: Arguments, constants: dict[str, Any]) -> None:
+    kernel(*arguments, **constants)
 
 
 def _gradient_results(grad: Any, places: Any, size: Any) -> Arguments:
