@@ -470,6 +470,23 @@ def test_blocks_fit_shared_memory(target, head, dtype):
     assert turned["BN"] * sum(head) + 2 * turned["BM"] * sum(head) <= record.shared_bytes or turned["BM"] == 16
 
 
+def test_three_groups_share_blocks_where_that_takes_less_time():
+    hopper = target_named("sm_90a")
+    long = {"lengths": (4096, 4096), "heads": (64, 64)}
+    assert Blocks(hopper, ts.bf16, (64, 64), **long).forward() == {"BM": 192, "BN": 128}
+    assert Blocks(hopper, ts.bf16, (64, 64), **long).of_keys(causal=False) == {"BM": 64, "BN": 192}
+    assert Blocks(hopper, ts.bf16, (64, 64), **long).of_keys(causal=True) == {"BM": 64, "BN": 128}
+    few = {"lengths": (1024, 1024), "heads": (16, 16)}  # as many programs as multiprocessors: they would only be longer
+    for other in (
+        Blocks(hopper, ts.bf16, (64, 64), **few),
+        Blocks(hopper, ts.bf16, (64, 64), **long, dense=False),
+        Blocks(hopper, ts.bf16, (72, 72), **long),
+        Blocks(hopper, ts.f32, (64, 64), **long),
+        Blocks(target_named("sm_80"), ts.bf16, (64, 64), **long),
+    ):
+        assert other.forward()["BM"] <= 128 >= other.of_keys(causal=False)["BN"]
+
+
 def test_costs():
     shape = (1, 2, 3, 8)
     assert attention.flops(shape, shape, shape) == 2 * 2 * 3 * 3 * 16

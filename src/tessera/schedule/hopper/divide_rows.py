@@ -20,11 +20,12 @@ After, where each group is a program of its own up to `warp-specialize`::
     store %o, %O[%own, 0] [64, 64]
 
 Applies to launches with roles whose products all have these rows, which nothing sums over, and which write nothing
-else.
+else. Groups do not wait for each other: each tensor is written by one store, and not read by the launch.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import ClassVar
 
 from xdsl.ir import Operation
@@ -35,11 +36,11 @@ from tessera.ir import decisions
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.notes import Unfit, note
 from tessera.ir.splitting import Axis, Dimensions, Splitter
-from tessera.ir.tile.memory import LoadOp, ScatterOp, StoreOp
+from tessera.ir.tile.memory import GatherOp, LoadOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import ReduceOp
 from tessera.ir.tile.roles import MOST_GROUPS
-from tessera.ir.tile.structure import GridOp, KernelOp
+from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import TileType, shape_of
 from tessera.ir.walking import ops_in
 from tessera.schedule.gpu.split_tiles import SplitTilesPass
@@ -92,7 +93,12 @@ class DivideRowsPass(GridPass):
             raise Unfit(f"{', '.join(name for name, value in asked.items() if value)} was asked for")
         dimensions = Dimensions(grid)
         rows = _dimension(dimensions, products)
+        stored = Counter(memory_of(op.tensor) for op in ops_in(grid) if isinstance(op, StoreOp))
+        if any(count > 1 for count in stored.values()):
+            raise Unfit("several stores write to a tensor")
         for op in ops_in(grid):
+            if isinstance(op, LoadOp | GatherOp) and memory_of(op.tensor) in stored:
+                raise Unfit("what is stored is read by the same launch")
             if op is not grid and (reason := _why_apart(dimensions, rows, op)) is not None:
                 raise Unfit(reason)
         new = Splitter(dimensions, {rows: (GROUP_ROWS,)}, shared=(rows,)).grid_of_parts(grid)
@@ -124,9 +130,10 @@ def _why_apart(dimensions: Dimensions, rows: Axis, op: Operation) -> str | None:
     """Return why an op cannot be done for the rows of one group after the other, None where it can."""
     if isinstance(op, ReduceOp) and dimensions.of(op.source, op.axis.data) == rows:
         return "rows are summed up"
-    if op.regions or isinstance(op, LoadOp) or effect_of(op) <= Effect.PURE:
+    if op.regions or isinstance(op, LoadOp | GatherOp) or effect_of(op) <= Effect.PURE:
         return None
-    if isinstance(op, StoreOp | ScatterOp) and isinstance(op.value.type, TileType):
-        if any(dimensions.of(op.value, axis) == rows for axis in range(op.value.type.rank)):
+    tile = op.value.type if isinstance(op, StoreOp) else None
+    if isinstance(op, StoreOp) and isinstance(tile, TileType):
+        if any(dimensions.of(op.value, axis) == rows for axis in range(tile.rank)):
             return None
     return "something is written, or waited for, that has no rows"

@@ -160,10 +160,32 @@ def unsummed(
         s[n : n + 64] = ts.tile.zeros((64,), ts.f32)
 
 
+def in_place(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]) -> None:
+    for m, n in ts.tile.grid((M, 192), (N, 64)):
+        acc = ts.tile.zeros((192, 64), ts.f32)
+        for k in ts.tile.range(0, K, 64):
+            acc = ts.tile.mma(a[m : m + 192, k : k + 64], b[k : k + 64, n : n + 64], acc)
+        rows = m + ts.tile.arange(192)
+        c[m : m + 192, n : n + 64] = acc + c[m + 191 - (rows - m), n : n + 64]
+
+
+def stored_twice(
+    a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.f32]
+) -> None:
+    for m, n in ts.tile.grid((M, 192), (N, 64)):
+        acc = ts.tile.zeros((192, 64), ts.f32)
+        for k in ts.tile.range(0, K, 64):
+            acc = ts.tile.mma(a[m : m + 192, k : k + 64], b[k : k + 64, n : n + 64], acc)
+        c[m : m + 192, n : n + 64] = acc
+        c[m + 64 : m + 256, n : n + 64] = acc
+
+
 @pytest.mark.parametrize(
     ("kernel", "knobs", "reason"),
     [
         pytest.param(product_of(192, 64, 64, "columns"), {}, "rows are summed up", id="column maxima"),
+        pytest.param(in_place, {}, "what is stored is read by the same launch", id="in place"),
+        pytest.param(stored_twice, {}, "several stores write to a tensor", id="stored twice"),
         pytest.param(unsummed, {}, "something is written, or waited for, that has no rows", id="a row is written"),
         pytest.param(attention_of(256, 192, 128, False), {}, "leave no registers", id="256"),
         pytest.param(tiles_of(192, 64), {"num_warps": 4}, "num_warps was asked for", id="warps"),
