@@ -91,7 +91,7 @@ class Number:
         return np.asarray(float(self), dtype)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        from tessera.graph.functions import call_ufunc
+        from tessera.graph.dispatch import call_ufunc
 
         if method == "__call__" and not options and all(isinstance(one, int | float | Number) for one in inputs):
             return self._of_floats(ufunc, inputs)
@@ -99,7 +99,7 @@ class Number:
 
     def _of_floats(self, ufunc: Any, inputs: tuple[Any, ...]) -> Any:
         """Return a function of floats alone: a float, where it is no truth value, which is decided for this call."""
-        from tessera.graph.functions import call_ufunc
+        from tessera.graph.dispatch import call_ufunc
 
         with np.errstate(all="ignore"):
             value = ufunc(*(one.known if isinstance(one, Number) else float(one) for one in inputs))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from inspect import signature
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +15,7 @@ from tessera.ir.graph.types import ONE, array_type, dims_of, ordered, product
 from tessera.numerics.dtypes import DType, accumulator_of, f32
 from tessera.target.dims import Dim
 
-_UFUNCS: dict[Any, str] = {
+UFUNCS: dict[Any, str] = {
     **{getattr(np, name): name for name in ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin")},
     **{getattr(np, name): name for name in ("cos", "tan", "tanh", "floor", "ceil", "trunc", "cbrt", "hypot", "isnan")},
     **{getattr(np, name): name for name in ("isinf", "isfinite", "maximum", "minimum", "copysign")},
@@ -51,9 +50,9 @@ _UFUNCS: dict[Any, str] = {
     np.left_shift: "shl",
     np.right_shift: "shr",
 }
-_WRITTEN: dict[Any, Callable[..., Any]] = {np.fabs: np.absolute, np.positive: np.copy}
+WRITTEN: dict[Any, Callable[..., Any]] = {np.fabs: np.absolute, np.positive: np.copy}
 """Functions of elements that others make up."""
-_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 _choice: Any = np.where
 
 
@@ -61,106 +60,71 @@ def numpy(function: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register what one of NumPy's functions is on traced arrays."""
 
     def register(ours: Callable[..., Any]) -> Callable[..., Any]:
-        _FUNCTIONS[function] = ours
+        FUNCTIONS[function] = ours
         return ours
 
     return register
 
 
-def _elements(function: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def written(function: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register what others make up one of NumPy's functions of elements."""
 
     def register(ours: Callable[..., Any]) -> Callable[..., Any]:
-        _WRITTEN[function] = ours
+        WRITTEN[function] = ours
         return ours
 
     return register
 
 
-@_elements(np.square)
+@written(np.square)
 def _square(x: Any) -> Any:
     return x * x
 
 
-@_elements(np.reciprocal)
+@written(np.reciprocal)
 def _reciprocal(x: Any) -> Any:
     return 1 / x
 
 
-@_elements(np.sign)
+@written(np.sign)
 def _sign(x: Any) -> Any:
     return _choice(x > 0, 1, _choice(x < 0, -1, x * 0))
 
 
-@_elements(np.fmax)
+@written(np.fmax)
 def _fmax(x: Any, y: Any) -> Any:
     return _choice(x != x, y, _choice(y != y, x, np.maximum(x, y)))
 
 
-@_elements(np.fmin)
+@written(np.fmin)
 def _fmin(x: Any, y: Any) -> Any:
     return _choice(x != x, y, _choice(y != y, x, np.minimum(x, y)))
 
 
-@_elements(np.logaddexp)
+@written(np.logaddexp)
 def _logaddexp(x: Any, y: Any) -> Any:
     apart = np.where(x == y, 0.0, -np.absolute(x - y))  # infinities of one sign are not apart
     return np.maximum(x, y) + np.log1p(np.exp(apart))
 
 
-@_elements(np.deg2rad)
+@written(np.deg2rad)
 def _deg2rad(x: Any) -> Any:
     return x * (np.pi / 180)
 
 
-@_elements(np.rad2deg)
+@written(np.rad2deg)
 def _rad2deg(x: Any) -> Any:
     return x * (180 / np.pi)
 
 
-def _missing(name: str) -> LanguageError:
+def refused(name: str) -> LanguageError:
+    """Return the error about a function, or a form of one, that is not here."""
     return LanguageError(
         f"ts.jit has no np.{name}",
         code="not-traceable",
         location=caller_location(),
         help="write it with functions that it has (docs/graphs.md), or call it outside",
     )
-
-
-def call_ufunc(trace: Trace, ufunc: Any, method: str, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
-    """Return one of NumPy's elementwise functions.
-
-    Raises:
-        LanguageError: `not-traceable`.
-    """
-    if ufunc is np.matmul and method == "__call__" and not options:
-        return matmul(*inputs)
-    if ufunc in _WRITTEN and method == "__call__" and not options:
-        return _WRITTEN[ufunc](*inputs)
-    if method != "__call__" or options or ufunc not in _UFUNCS:
-        raise _missing(ufunc.__name__)
-    with trace.at_caller():
-        return trace.elementwise(_UFUNCS[ufunc], inputs)
-
-
-def call_function(trace: Trace, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Return one of NumPy's functions of whole arrays.
-
-    Raises:
-        LanguageError: `not-traceable`.
-    """
-    if function in _CREATED:
-        return create(trace, function, args, kwargs)
-    ours = _FUNCTIONS.get(function)
-    if ours is None:
-        raise _missing(function.__name__)
-    try:
-        given = signature(ours).bind_partial(*args, **kwargs).arguments
-    except TypeError as error:  # an option that is not here
-        raise _missing(f"{function.__name__}: {error}") from None
-    if given.get("out") is not None:
-        raise _missing(f"{function.__name__}(out=...)")
-    return ours(*args, **kwargs)
 
 
 def trace_of(*values: Any) -> Trace:
@@ -174,19 +138,29 @@ def is_traced(*values: Any) -> bool:
     return any(isinstance(leaf, Array) for leaf in flatten(list(values))[0])
 
 
-def _axes(x: Array, axis: Any) -> list[int]:
-    found = sorted(_axis(x.ndim, one) for one in (range(x.ndim) if axis is None else _several(axis)))
+def own_axes(x: Array, axis: Any) -> list[int]:
+    """Return dimensions of an array in order, all for None.
+
+    Raises:
+        TypeMismatchError: `bad-axis`.
+    """
+    found = sorted(own_axis(x.ndim, one) for one in (range(x.ndim) if axis is None else several(axis)))
     if len({*found}) < len(found):
         raise _bad_axis(x.ndim, axis)
     return found
 
 
-def _several(value: Any) -> Sequence[Any]:
+def several(value: Any) -> Sequence[Any]:
     """Return what is given as one or several."""
     return cast("Sequence[Any]", value) if isinstance(value, tuple | list) else (value,)
 
 
-def _axis(rank: int, axis: Any) -> int:
+def own_axis(rank: int, axis: Any) -> int:
+    """Return a dimension, counted from the first.
+
+    Raises:
+        TypeMismatchError: `bad-axis`.
+    """
     if not isinstance(axis, int) or not -rank <= axis < rank:
         raise _bad_axis(rank, axis)
     return axis % rank
@@ -212,10 +186,10 @@ def _reduction(fn: str) -> Callable[..., Any]:
     def reduce(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False) -> Array:
         trace = trace_of(x)
         if out is not None:
-            raise _missing(f"{fn}(out=...)")
+            raise refused(f"{fn}(out=...)")
         with trace.at_caller() as writer:
             wide, result = _accumulated(x, dtype)
-            found = writer.reduce(fn, writer.cast(x.ssa, wide), _axes(x, axis), bool(keepdims))
+            found = writer.reduce(fn, writer.cast(x.ssa, wide), own_axes(x, axis), bool(keepdims))
             return Array(trace, writer.cast(found, result))
 
     return reduce
@@ -225,9 +199,9 @@ def _extreme(fn: str) -> Callable[..., Any]:
     def reduce(x: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Array:
         trace = trace_of(x)
         if out is not None:
-            raise _missing(f"{fn}(out=...)")
+            raise refused(f"{fn}(out=...)")
         with trace.at_caller() as writer:
-            return Array(trace, writer.reduce(fn, x.ssa, _axes(x, axis), bool(keepdims)))
+            return Array(trace, writer.reduce(fn, x.ssa, own_axes(x, axis), bool(keepdims)))
 
     return reduce
 
@@ -237,7 +211,7 @@ def _truth(fn: str) -> Callable[..., Any]:
         trace = trace_of(x)
         with trace.at_caller() as writer:
             found = x.ssa if array_type(x.ssa).dtype.kind == "bool" else writer.apply("ne", x.ssa, 0)
-            return Array(trace, writer.reduce(fn, found, _axes(x, axis), bool(keepdims)))
+            return Array(trace, writer.reduce(fn, found, own_axes(x, axis), bool(keepdims)))
 
     return reduce
 
@@ -260,7 +234,7 @@ def mean(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims:
         own = array_type(x.ssa).dtype
         result = dtype_of(dtype) if dtype is not None else own if own.is_float else f32
         wide = accumulator_of(result)
-        axes = _axes(x, axis)
+        axes = own_axes(x, axis)
         total = writer.reduce("sum", writer.cast(x.ssa, wide), axes, bool(keepdims))
         count = writer.size(writer.count(x.ssa, axes), wide)
         return Array(trace, writer.cast(writer.apply("div", total, count), result))
@@ -272,7 +246,7 @@ def var(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any 
     apart = x - mean(x, axis, dtype, None, True)
     total = np.sum(apart * apart, axis=axis, keepdims=keepdims)
     trace = trace_of(x)
-    count = Size(trace, trace.writer.count(x.ssa, _axes(x, axis)))
+    count = Size(trace, trace.writer.count(x.ssa, own_axes(x, axis)))
     return total / trace.array(count - ddof).astype(total.dtype)
 
 
@@ -302,10 +276,10 @@ def clip(x: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> Any:
 @numpy(np.reshape)
 def reshape(x: Any, shape: Any, order: Any = "C") -> Array:
     """Return elements, in row-major order, as another shape; one size may be -1."""
-    trace, wanted = x.trace, _several(shape)
+    trace, wanted = x.trace, several(shape)
     with trace.at_caller() as writer:
         if order != "C":
-            raise _missing("reshape(order=...)")
+            raise refused("reshape(order=...)")
         dims = list(dims_from(wanted))
         own = product(dims_of(x.ssa))
         if Dim((), -1) in dims:
@@ -333,7 +307,7 @@ def _quotient(dims: Sequence[Dim], others: Sequence[Dim]) -> Dim:
 @numpy(np.transpose)
 def transpose(x: Any, axes: Any = None) -> Array:
     """Return an array with its dimensions permuted, by default in the opposite order."""
-    order = list(reversed(range(x.ndim))) if axes is None else [_axis(x.ndim, axis) for axis in axes]
+    order = list(reversed(range(x.ndim))) if axes is None else [own_axis(x.ndim, axis) for axis in axes]
     if sorted(order) != list(range(x.ndim)):
         raise _bad_axis(x.ndim, axes)
     with x.trace.at_caller() as writer:
@@ -344,7 +318,7 @@ def transpose(x: Any, axes: Any = None) -> Array:
 def swapaxes(x: Any, axis1: int, axis2: int) -> Array:
     """Return an array with two dimensions exchanged."""
     order = list(range(x.ndim))
-    first, second = _axis(x.ndim, axis1), _axis(x.ndim, axis2)
+    first, second = own_axis(x.ndim, axis1), own_axis(x.ndim, axis2)
     order[first], order[second] = second, first
     return transpose(x, order)
 
@@ -352,7 +326,7 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Array:
 @numpy(np.moveaxis)
 def moveaxis(a: Any, source: Any, destination: Any) -> Array:
     """Return an array with dimensions at other places, the rest in order."""
-    places = [[_axis(a.ndim, axis) for axis in _several(given)] for given in (source, destination)]
+    places = [[own_axis(a.ndim, axis) for axis in several(given)] for given in (source, destination)]
     if any(len({*each}) < len(each) for each in places) or len(places[0]) != len(places[1]):
         raise _bad_axis(a.ndim, source)
     order = [axis for axis in range(a.ndim) if axis not in places[0]]
@@ -376,8 +350,8 @@ def outer(a: Any, b: Any, out: Any = None) -> Any:
 @numpy(np.expand_dims)
 def expand_dims(x: Any, axis: Any) -> Array:
     """Return an array with dimensions of one element."""
-    given = _several(axis)
-    axes = [_axis(x.ndim + len(given), one) for one in given]
+    given = several(axis)
+    axes = [own_axis(x.ndim + len(given), one) for one in given]
     with x.trace.at_caller() as writer:
         return x.view(writer.with_ones(x.ssa, axes))
 
@@ -386,7 +360,7 @@ def expand_dims(x: Any, axis: Any) -> Array:
 def squeeze(x: Any, axis: Any = None) -> Array:
     """Return an array without dimensions of one element."""
     dims = dims_of(x.ssa)
-    axes = [at for at, dim in enumerate(dims) if dim == ONE] if axis is None else _axes(x, axis)
+    axes = [at for at, dim in enumerate(dims) if dim == ONE] if axis is None else own_axes(x, axis)
     if any(dims[at] != ONE for at in axes):
         raise _bad_axis(x.ndim, axis)
     with x.trace.at_caller() as writer:
@@ -409,7 +383,7 @@ def _made(trace: Trace, value: Any, shape: Any, kind: DType) -> Array:
         one = (
             writer.cast(writer.full(value, f32), kind) if kind.is_float and kind.bits < 16 else writer.full(value, kind)
         )
-        made = writer.broadcast_to(one, dims_from(_several(shape)))
+        made = writer.broadcast_to(one, dims_from(several(shape)))
         return Array(trace, made, is_own=True)
 
 
@@ -449,7 +423,7 @@ def create(trace: Trace, function: Any, args: Sequence[Any], kwargs: dict[str, A
     Raises:
         LanguageError: `not-traceable`.
     """
-    value = _CREATED[function]
+    value = CREATED[function]
     given = list(args)
     shape = given.pop(0) if given else kwargs["shape"]
     if value is None:
@@ -460,7 +434,7 @@ def create(trace: Trace, function: Any, args: Sequence[Any], kwargs: dict[str, A
     return _made(trace, value, shape, dtype_of(dtype))
 
 
-_CREATED: dict[Any, Any] = {np.empty: 0, np.zeros: 0, np.ones: 1, np.full: None}
+CREATED: dict[Any, Any] = {np.empty: 0, np.zeros: 0, np.ones: 1, np.full: None}
 
 
 @numpy(np.concatenate)
@@ -471,7 +445,7 @@ def concatenate(arrays: Any, axis: int = 0) -> Array:
         values = trace.operands(arrays)
         dtype = writer.common(values)
         found = [writer.as_array(value, dtype) for value in values]
-        return Array(trace, writer.concat(found, _axis(array_type(found[0]).rank, axis)))
+        return Array(trace, writer.concat(found, own_axis(array_type(found[0]).rank, axis)))
 
 
 @numpy(np.stack)
@@ -488,11 +462,11 @@ def stack(arrays: Any, axis: int = 0) -> Array:
 def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: Any = "raise") -> Array:
     """Return elements at places along a dimension, by default of all elements in row-major order."""
     if out is not None or mode != "raise":
-        raise _missing("take(out=..., mode=...)")
+        raise refused("take(out=..., mode=...)")
     trace = trace_of(a, indices)
     x = trace.array(a)
     x = reshape(x, -1) if axis is None else x
-    at = 0 if axis is None else _axis(x.ndim, axis)
+    at = 0 if axis is None else own_axis(x.ndim, axis)
     with trace.at_caller() as writer:
         return Array(trace, writer.index(x.ssa, {at: _places(trace, indices)}))
 
@@ -503,8 +477,8 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Array:
     trace = trace_of(arr, indices)
     x, index = trace.array(arr), _places(trace, indices)
     if axis is None or len(dims_of(index)) != x.ndim:
-        raise _missing("take_along_axis of arrays of different ranks")
-    at = _axis(x.ndim, axis)
+        raise refused("take_along_axis of arrays of different ranks")
+    at = own_axis(x.ndim, axis)
     with trace.at_caller() as writer:
         shapes = [[ONE if d == at else dim for d, dim in enumerate(dims_of(value))] for value in (x.ssa, index)]
         dims = list(writer.broadcast_dims(shapes, "take_along_axis"))
@@ -520,7 +494,7 @@ def _places(trace: Trace, indices: Any) -> SSAValue:
     given = np.asarray(cast(Any, indices)) if isinstance(indices, list | tuple) else indices
     found = trace.array(given).ssa
     if not array_type(found).dtype.is_int:
-        raise _missing(f"an index of {array_type(found).dtype}")
+        raise refused(f"an index of {array_type(found).dtype}")
     return found
 
 
@@ -568,7 +542,7 @@ def _product(writer: Any, left: SSAValue, right: SSAValue) -> SSAValue:
 
 
 def indexed(x: Array, key: Any) -> Array:
-    """Return a part of an array: numbers, slices forwards, `None` and `...`, or arrays of integers.
+    """Return a part of an array: numbers, slices, `None` and `...`, or arrays of integers.
 
     Raises:
         LanguageError: `not-traceable` for an index that is a mask, or an array beside `None`.
@@ -577,12 +551,13 @@ def indexed(x: Array, key: Any) -> Array:
     items: list[Any] = list(cast("tuple[Any, ...]", key)) if isinstance(key, tuple) else [key]
     apart = any(isinstance(item, Array | list | np.ndarray) for item in items)
     if any(isinstance(item, bool) or (apart and item is None) for item in items):
-        raise _missing("ndarray.__getitem__ of masks, or of arrays beside None")
+        raise refused("ndarray.__getitem__ of masks, or of arrays beside None")
     given = sum(item is not None and item is not ... for item in items)
     if given > x.ndim or sum(item is ... for item in items) > 1:
         raise _bad_index(x, key)
     at = next((place for place, item in enumerate(items) if item is ...), len(items))
     items[at : at + 1] = [slice(None)] * (x.ndim - given)
+    x = _turned(x, items)
     with x.trace.at_caller() as writer:
         if apart:
             parts = [item if type(item) is slice else slice(None) for item in items]
@@ -591,12 +566,23 @@ def indexed(x: Array, key: Any) -> Array:
         return x.view(_part(writer, x, items, key))
 
 
+def _turned(x: Array, items: list[Any]) -> Array:
+    """Return an array with what slices that go backwards take, in place of which all of it is taken then."""
+    axis = 0
+    for number, item in enumerate(items):
+        if type(item) is slice and isinstance(item.step, int) and item.step < 0:
+            x = take(x, np.asarray(range(*item.indices(x.shape[axis].__index__()))), axis)
+            items[number] = slice(None)
+        axis += item is not None
+    return x
+
+
 def _bad_index(x: Array, key: Any) -> TypeMismatchError:
     return TypeMismatchError(
         f"{x!r} has no part [{shown(key)}]",
         code="bad-index",
         location=caller_location(),
-        help="numbers inside, slices that go forwards, None and ...",
+        help="numbers inside, slices, None and ...",
     )
 
 
@@ -632,8 +618,6 @@ def _extent(item: Any, size: Any, dim: Dim, x: Array, key: Any) -> tuple[int, in
     length = size if isinstance(size, int) else size.__index__()
     if is_slice:
         start, stop, step = item.indices(length)
-        if step < 1:
-            raise _bad_index(x, key)
         return start, step, Dim((), len(range(start, stop, step)))
     number = item.__index__() if hasattr(item, "__index__") else None
     if number is None or not -length <= number < length:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NoReturn, cast
 
 import numpy as np
@@ -480,8 +481,12 @@ class Array(Traced):
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
         raise _untraceable("assignment to elements of an array", _UNCHANGED)
 
-    def __getattr__(self, name: str) -> NoReturn:
-        """Refuse the methods of NumPy's arrays that are not here."""
+    def __getattr__(self, name: str) -> Any:
+        """Return a method that is one of NumPy's functions; refuse those that are not here."""
+        from tessera.graph.compositions import METHODS
+
+        if name in METHODS:
+            return partial(METHODS[name], self)
         if not name.startswith("_") and callable(getattr(np.ndarray, name, None)):
             help = f"see whether np.{name} is there (docs/graphs.md)"
             raise _untraceable(f"method {name} of arrays", help, MissingMethodError)
@@ -551,12 +556,12 @@ class Array(Traced):
         raise _needed("a NumPy function that ts.jit has not, or np.asarray,")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        from tessera.graph.functions import call_ufunc
+        from tessera.graph.dispatch import call_ufunc
 
         return call_ufunc(self.trace, ufunc, method, inputs, options)
 
     def __array_function__(self, function: Any, _types: Any, args: Any, kwargs: Any) -> Any:
-        from tessera.graph.functions import call_function
+        from tessera.graph.dispatch import call_function
 
         return call_function(self.trace, function, args, kwargs)
 

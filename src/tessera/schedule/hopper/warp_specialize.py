@@ -465,6 +465,8 @@ def _is_shared(kernel: KernelOp, load: LoadOp, programs: int) -> bool:
     if any(depends_on_rank(offset) for offset in load.offsets):
         return False
     assert isinstance(load.result.type, TileType)
+    if load.result.type.rank == 1:
+        return False  # one copy moves all of a row
     sizes = [load.size_list[axis] for axis in map_order(kernel.info_of(load.tensor).strides)]
     return shared_axis(sizes, load.result.type.dtype.bytes, programs) is not None
 

@@ -119,3 +119,19 @@ def test_a_bad_cluster_is_refused(value: int) -> None:
     with pytest.raises(LanguageError) as caught:
         Knobs.from_config({"cluster": value})
     assert caught.value.code == "bad-knob"
+
+
+def added_rows(a: ts.Tensor["M", "K", ts.bf16], s: ts.Tensor["K", ts.f32], c: ts.Tensor["M", "N", ts.f32]) -> None:
+    for m, n in ts.tile.grid((M, 64), (N, 64)):
+        acc = ts.tile.zeros((64, 64), ts.f32)
+        for k in ts.tile.range(0, K, 64):
+            left = (a[m : m + 64, k : k + 64].to(ts.f32) + s[k : k + 64][None, :]).to(ts.bf16)
+            acc = ts.tile.mma(left, ts.tile.full((64, 64), 1.0, ts.bf16), acc)
+        c[m : m + 64, n : n + 64] = acc
+
+
+def test_a_row_is_fetched_by_each_program_of_a_cluster() -> None:
+    """One copy moves all of it: programs that shared it out would wait for parts that nobody fetches."""
+    module = scheduled(added_rows, {"M": 128, "N": 128, "K": 128}, cluster=2)
+    rows = [op for op in module.walk() if isinstance(op, BulkCopyOp) and len(op.size_list) == 1]
+    assert [op.programs.data for op in rows] == [1]
