@@ -8,10 +8,9 @@ then, and may be done as two reductions: of the elements, and of the places of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from math import isnan, nan
-from operator import and_, not_, or_, xor
 from typing import Literal
 
 from xdsl.ir import Block, Operation, SSAValue
@@ -30,7 +29,7 @@ _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "eq": lambda a, b: a == b,
     "ne": lambda a, b: a != b,
 }
-_LOGIC: dict[str, Callable[..., object]] = {"and": and_, "or": or_, "xor": xor, "not": not_}
+_LOGIC = ("and", "or", "xor", "not")
 _VALUES = ((0.0, 1.0), (1.0, 0.0), (0.0, 0.0), (nan, 0.0), (0.0, nan), (nan, nan))
 """Elements that compare in every way."""
 _PLACES = ((0, 1), (1, 0), (0, 0))
@@ -138,6 +137,14 @@ def _follow(
         known[op.result] = isnan(known[args[0]])
         return True
     if fn in _LOGIC and conditions:
-        known[op.result] = bool(_LOGIC[fn](*map(bool, given)))
+        known[op.result] = _condition(fn, list(map(bool, given)))
         return True
     return False
+
+
+def _condition(fn: str, given: Sequence[bool]) -> bool:
+    """Return what conditions come to."""
+    if fn == "not":
+        return not given[0]
+    left, right = given
+    return left != right if fn == "xor" else left and right if fn == "and" else left or right

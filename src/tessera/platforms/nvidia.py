@@ -74,6 +74,7 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.gpu.chunk_tiles import ChunkTilesPass
         from tessera.schedule.gpu.copies import StageCopiesPass
         from tessera.schedule.gpu.fit_permutes import FitPermutesPass
+        from tessera.schedule.gpu.flatten_rows import FlattenRowsPass
         from tessera.schedule.gpu.full_boxes import FullBoxesPass
         from tessera.schedule.gpu.instructions import ChooseProductsPass
         from tessera.schedule.gpu.keep_rows import KeepRowsPass
@@ -107,6 +108,7 @@ class NvidiaPlatform(Platform):
             RoundProductsPass(),
             RaiseCopiesPass(target, knobs),
             WidenProgramsPass(target, knobs),
+            FlattenRowsPass(target, knobs),
             FitPermutesPass(target, knobs),  # programs of its blocks are no longer small
             BatchStepsPass(target, knobs),
             BatchProgramsPass(target, knobs),
