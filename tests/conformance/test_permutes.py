@@ -92,6 +92,22 @@ def test_permutes(case, backend):
 
 @conformance(
     [
+        case_of("bf16", (7, 20, 3, 5), (1, 3, 2, 0), (1, 8, 4, 8)),
+        case_of("bf16", (7, 8, 3, 65), (1, 3, 2, 0), (1, 64, 4, 8), 1),
+        case_of("f32", (3, 9, 3, 9), (1, 3, 2, 0), (1, 16, 4, 4)),
+        case_of("f16", (5, 3, 5, 29), (2, 1, 3, 0), (8, 4, 1, 8)),
+        case_of("i8", (5, 33, 3, 9), (1, 0, 3, 2), (1, 8, 16, 4)),
+        case_of("bf16", (9, 17, 9), (1, 2, 0), (1, 16, 16)),
+        case_of("bf16", (7, 6, 3, 5), (1, 3, 2, 0), (1, 8, 4, 8)),  # too few boxes
+        case_of("bf16", (7, 20, 3, 11), (1, 3, 2, 0), (1, 4, 4, 8)),  # too little padding
+    ]
+)
+def test_elements_of_padded_blocks_are_moved_alone(case, backend):
+    check(case, backend)
+
+
+@conformance(
+    [
         case_of("bf16", (50, 3, 66), (2, 1, 0), (8, 8, 8)),
         case_of("bf16", (50, 3, 30), (2, 1, 0), (8, 8, 8)),
         case_of("bf16", (30, 3, 66), (2, 1, 0), (8, 8, 8), 1),

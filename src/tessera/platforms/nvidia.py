@@ -80,6 +80,7 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.gpu.keep_rows import KeepRowsPass
         from tessera.schedule.gpu.late_reductions import LateReductionsPass
         from tessera.schedule.gpu.load_steps import LoadStepsPass
+        from tessera.schedule.gpu.pack_permutes import PackPermutesPass
         from tessera.schedule.gpu.private_sums import PrivateSumsPass
         from tessera.schedule.gpu.split_sums import SplitSumsPass
         from tessera.schedule.gpu.split_tiles import SplitTilesPass
@@ -109,6 +110,7 @@ class NvidiaPlatform(Platform):
             RaiseCopiesPass(target, knobs),
             WidenProgramsPass(target, knobs),
             FlattenRowsPass(target, knobs),
+            PackPermutesPass(target, knobs),
             FitPermutesPass(target, knobs),  # programs of its blocks are no longer small
             BatchStepsPass(target, knobs),
             BatchProgramsPass(target, knobs),

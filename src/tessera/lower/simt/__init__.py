@@ -18,7 +18,7 @@ from tessera.ir import decisions
 from tessera.ir.target.arithmetic import ElementwiseOp, constant_value
 from tessera.ir.target.structure import ProgramCountOp, ProgramIdOp, ReturnOp
 from tessera.ir.tile.elementwise import CastOp
-from tessera.ir.tile.flat import LoadFlatOp, StoreFlatOp
+from tessera.ir.tile.flat import GatherAtOp, LoadFlatOp, StoreFlatOp
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.reduce import ReduceByOp, ReduceOp
 from tessera.ir.tile.roles import RolesOp
@@ -229,6 +229,10 @@ def _moved(plan: LaunchPlan, params: Parameters) -> tuple[dict[tuple[int, ...], 
     known = Known(params, Bounds(params.kernel), partial(divisor, {}, params.kernel))
     for top in plan.body:
         for op in ops_in(top):
+            if isinstance(op, GatherAtOp):  # lanes follow one another along the first axis, threads hold the last one
+                shape, bytes_ = padded_shape(shape_of(op.result.type)), dtype_of(element_of(op.result.type)).bytes
+                narrowest[shape] = min(narrowest.get(shape, 16), bytes_)
+                accesses.setdefault(shape, {}).setdefault(len(shape) - 1, []).append(Moved(shape[-1], bytes_, False))
             if isinstance(op, LoadOp | StoreOp | GatherOp | ScatterOp | LoadFlatOp | StoreFlatOp):
                 tile = op.result if isinstance(op, LoadOp | GatherOp | LoadFlatOp) else op.value
                 if isinstance(tile.type, TileType):

@@ -1,4 +1,4 @@
-"""SIMT lowering of accesses to tensors without gaps as one row."""
+"""SIMT lowering of accesses to tensors by where elements lie in memory."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from xdsl.ir import SSAValue
 
 from tessera.ir.target import memory as target
 from tessera.ir.target.types import FragmentType
-from tessera.ir.tile.flat import LoadFlatOp, StoreFlatOp
+from tessera.ir.tile.flat import GatherAtOp, LoadFlatOp, ScatterAtOp, StoreFlatOp
 from tessera.ir.tile.structure import StrideOp
 from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import dtype_of
 from tessera.lower.boxes import CUT_BYTES, WORD_BYTES
 from tessera.lower.launch import Parameters
 from tessera.lower.simt.context import SimtContext
+from tessera.lower.simt.memory import place_elements
 from tessera.lower.simt.placement import LOADED, Placements, infers, padded_shape
 from tessera.lower.simt.rules import lowers
 from tessera.target.divisors import WIDEST
@@ -80,3 +81,26 @@ def _store(context: SimtContext, op: StoreFlatOp) -> None:
     layout = context.placements.default(padded_shape(shape_of(op.value.type)))
     pointer = context.params.pointer(context.params.position(op.tensor))
     context.emit(target.StoreOp(context.tile(op.value, layout), pointer, *row, (0,), (0,), vector, cut=cut))
+
+
+@infers(GatherAtOp)
+def _place_gather(placements: Placements, op: GatherAtOp) -> None:
+    place_elements(placements, op, op.result)
+
+
+@lowers(GatherAtOp)
+def _gather(context: SimtContext, op: GatherAtOp) -> None:
+    layout = context.layout_of(op.result)
+    mask = None if op.mask is None else context.tile(op.mask, layout)
+    pointer = context.params.pointer(context.params.position(op.tensor))
+    distances = context.tile(op.distances, layout)
+    context.define(op.result, context.value(target.GatherOp(pointer, distances, mask, None, ())))
+
+
+@lowers(ScatterAtOp)
+def _scatter(context: SimtContext, op: ScatterAtOp) -> None:
+    layout = context.layout_of(op.value)
+    mask = None if op.mask is None else context.tile(op.mask, layout)
+    pointer = context.params.pointer(context.params.position(op.tensor))
+    value, distances = context.tile(op.value, layout), context.tile(op.distances, layout)
+    context.emit(target.ScatterOp(value, pointer, distances, mask, ()))
