@@ -55,6 +55,8 @@ MOST_ELEMENTS = 2047
 """Of a box: with the one behind them a power of two, as rows of shared memory are."""
 BOXES_BYTES = 16
 """Of an element of all boxes of a program together, of which several programs are to have room at a time."""
+PROGRAMS_PER_MULTIPROCESSOR = 2
+"""At least: fewer leave some idle, which several boxes at a time do not make up for."""
 STEP = 512
 """Elements of a box that a program moves at a time."""
 LEAST_PADDED = 2
@@ -94,12 +96,13 @@ class PackPermutesPass(GridPass):
             return
         boxes = BOXES_BYTES // bytes_
         insert = Inserter(InsertPoint.before(grid), grid)
-        conditions = [_is_padded(insert, grid, box), at_least(insert, grid.extents[along], boxes)]
+        sizes = [boxes if axis == along else size for axis, size in enumerate(grid.block_sizes)]
+        programs = max(PROGRAMS_PER_MULTIPROCESSOR * self.target.machine.units, 1)
+        conditions = [_is_padded(insert, grid, box), at_least(insert, _programs(insert, grid, sizes), programs)]
         conditions += [_is_near(insert, grid, op, box) for op in moved]
         guard = all_are(insert, [(each, True) for each in conditions])
         if not isinstance(guard, SSAValue):
             return
-        sizes = [boxes if axis == along else size for axis, size in enumerate(grid.block_sizes)]
         new = GridOp(list(grid.extents), sizes, guard)
         new.location = grid.location
         read, written = ([axis for axis in reversed(nearest(kernel, op)) if axis in box] for op in (load, store))
@@ -128,6 +131,14 @@ def _moved(kernel: KernelOp, grid: GridOp) -> tuple[LoadOp, StoreOp] | None:
     )
     turned = nearest(kernel, load)[0] != nearest(kernel, store)[0]
     return (load, store) if whole and turned and memory_of(load.tensor) is not memory_of(store.tensor) else None
+
+
+def _programs(insert: Inserter, grid: GridOp, sizes: Sequence[int]) -> SSAValue:
+    """Return how many programs a launch has with blocks of other sizes."""
+    one = count = insert.constant(1)
+    for extent, size in zip(grid.extents, sizes, strict=True):
+        count = insert.binary("mul", count, ceildiv(insert, extent, insert.constant(size), one))
+    return count
 
 
 def _may_be_padded(kernel: KernelOp, store: StoreOp, grid: GridOp, box: Sequence[int]) -> bool:
