@@ -129,8 +129,9 @@ def _moved(kernel: KernelOp, grid: GridOp) -> tuple[LoadOp, StoreOp] | None:
         and all(names_size_of(kernel, extent, op.tensor, axis) for axis, extent in enumerate(grid.extents))
         for op in (load, store)
     )
-    turned = nearest(kernel, load)[0] != nearest(kernel, store)[0]
-    return (load, store) if whole and turned and memory_of(load.tensor) is not memory_of(store.tensor) else None
+    if not whole or memory_of(load.tensor) is memory_of(store.tensor):
+        return None
+    return (load, store) if nearest(kernel, load)[:1] != nearest(kernel, store)[:1] else None
 
 
 def _programs(insert: Inserter, grid: GridOp, sizes: Sequence[int]) -> SSAValue:

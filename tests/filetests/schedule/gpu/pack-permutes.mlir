@@ -45,3 +45,19 @@ tessera_tile.kernel @full profile "fast" (
   }
   tessera_tile.return
 }
+
+// -----
+// Programs that move single elements have no boxes to pack.
+tessera_tile.kernel @single profile "fast" (
+    %x: !tessera_tile.tensor<?x?xf32> as "X" dims ["A", "B"] strides [1, -1] stride_div [1, 1] dim_div [1, 1] align 16,
+    %y: !tessera_tile.tensor<?x?xf32> as "Y" dims ["A", "B"] strides [-1, 1] stride_div [1, 1] dim_div [1, 1] align 16 written) {
+  %a = tessera_tile.dim %x[0] : !tessera_tile.tensor<?x?xf32>
+  %b = tessera_tile.dim %x[1] : !tessera_tile.tensor<?x?xf32>
+  // CHECK: tessera_tile.grid({{.*}}) by [1, 1] {
+  tessera_tile.grid(%a, %b) by [1, 1] {
+  ^bb0(%i: index, %j: index):
+    %one = tessera_tile.load %x[%i, %j] [1, 1] drop [0, 1] : !tessera_tile.tensor<?x?xf32> -> f32
+    tessera_tile.store %one, %y[%i, %j] [1, 1] drop [0, 1] : f32, !tessera_tile.tensor<?x?xf32>
+  }
+  tessera_tile.return
+}
