@@ -13,7 +13,7 @@ from tessera.interp.between import watched
 from tessera.interp.machine import Machine, handles
 from tessera.interp.stream import run_shared
 from tessera.interp.turns import Turns, run_program, waiting_loops
-from tessera.interp.values import Program, Tensor
+from tessera.interp.values import Program, Role, Tensor
 from tessera.ir import decisions
 from tessera.ir.locations import location_of
 from tessera.ir.tile.roles import RolesOp
@@ -84,10 +84,11 @@ def _grid(op: GridOp, machine: Machine) -> None:
         machine.order.shuffle(programs)
     outer = machine.program
     ranks = decisions.CLUSTER.of(op) or 1
-    started = _started(_shares(op, programs, machine), ranks)
+    groups = _groups(op)
+    started = _started(_shares(op, programs, machine), ranks, groups)
     inner = ops_in(op)
     loops = waiting_loops(inner)
-    with watched(op, inner, machine, len(programs) * ranks):
+    with watched(op, inner, machine, len(programs) * ranks * groups):
         if loops:
             machine.turns = Turns(machine, loops)
             machine.turns.run(op, started)
@@ -99,13 +100,20 @@ def _grid(op: GridOp, machine: Machine) -> None:
     machine.program = outer
 
 
-def _started(shares: Sequence[Sequence[tuple[int, ...]]], ranks: int) -> Iterator[Program]:
+def _started(shares: Sequence[Sequence[tuple[int, ...]]], ranks: int, groups: int) -> Iterator[Program]:
     """Yield the programs of a grid, each before it runs, in the order in which they start."""
     number = count()
-    for tiles in shares:
+    for tiles, group in product(shares, range(groups)):
         partials: dict[int, tuple[Any, ...]] = {}
         for rank in reversed(range(ranks)):  # the first of a cluster needs the others' partial sums
-            yield Program(tiles[0], tiles, rank=rank, partials=partials, number=next(number))
+            role = Role(group=group)
+            yield Program(tiles[0], tiles, rank=rank, partials=partials, number=next(number), role=role)
+
+
+def _groups(op: GridOp) -> int:
+    """Return how many programs divide the rows of a tile: as many as groups of consumers, before there are roles."""
+    parted = any(isinstance(inner, RolesOp) for inner in op.body.block.ops)
+    return 1 if parted else decisions.ROW_GROUPS.of(op) or 1
 
 
 def _shares(op: GridOp, tiles: list[tuple[int, ...]], machine: Machine) -> list[list[tuple[int, ...]]]:

@@ -278,7 +278,7 @@ def _roles(op: RolesOp, machine: Machine) -> None:
     add("producer", op.producer.block, 0, tiles)
     for group in range(groups):
         name = f"consumer {group}" if groups > 1 else "consumer"
-        add(name, op.consumer.block, group, tiles[group::groups])
+        add(name, op.consumer.block, group, tiles if op.together is not None else tiles[group::groups])
     program.crew = Crew(machine, members)
     program.crew.run(op)
     program.role, program.crew, program.offsets, machine.values = outside, around, tiles[0], values

@@ -18,7 +18,7 @@ from tessera.data import dataclass
 from tessera.ir.tile.elementwise import ElementwiseOp, is_zero
 from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
-from tessera.ir.tile.roles import AllocBarriersOp, BarrierArriveOp, BarrierWaitOp, RolesOp
+from tessera.ir.tile.roles import MOST_GROUPS, AllocBarriersOp, BarrierArriveOp, BarrierWaitOp, RolesOp
 from tessera.ir.tile.shared import AllocSharedOp, CpAsyncOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType
@@ -189,6 +189,14 @@ REREADS = Decision(
 )
 PING_PONG = Decision(
     "ping_pong", "two groups of consumers take a program's tiles in turn", (GridOp,), ("warp-specialize",)
+)
+ROW_GROUPS = Decision(
+    "row_groups",
+    "groups of consumers that each take as many rows of every tile",
+    (GridOp,),
+    ("divide-rows",),
+    2,
+    MOST_GROUPS,
 )
 GROUP_TURN = Decision(
     "group_turn",

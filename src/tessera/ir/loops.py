@@ -11,6 +11,7 @@ from xdsl.traits import IsTerminator
 
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.inserter import Inserter
+from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.writes import is_settled_scalar
 from tessera.ir.traits import has_trait
 
@@ -29,6 +30,19 @@ def arguments_of(value: SSAValue, block: Block) -> set[int]:
     if isinstance(owner, Block):
         return {list(block.args).index(value)} if owner is block else set()  # pyright: ignore[reportArgumentType]
     return {place for operand in owner.operands for place in arguments_of(operand, block)}
+
+
+def follows_from(value: SSAValue, kind: type[Operation]) -> bool:
+    """Return whether a value may follow from what an op of a kind gives."""
+    owner = value.owner
+    if isinstance(owner, Operation):
+        return isinstance(owner, kind) or any(follows_from(operand, kind) for operand in owner.operands)
+    around = owner.parent_op()
+    if isinstance(around, GridOp | KernelOp):
+        return False
+    if isinstance(around, scf.ForOp) and value is owner.args[0]:
+        return any(follows_from(bound, kind) for bound in (around.lb, around.ub, around.step))
+    return True  # carried by a loop: not followed
 
 
 def movable(value: SSAValue, loop: scf.ForOp) -> bool:

@@ -5,12 +5,13 @@ the price of a quarter of the work, or be computed as parts of 64 and of 32: no 
 no product is spent on what is not there, and all that is known about layouts serves the parts as it serves any tile.
 
 A dimension is one of all the tiles that share it: what an elementwise op combines, what a product sums over, what a
-loop carries. `Dimensions` finds them, and why one cannot be cut; `Splitter` cuts.
+loop carries. `Dimensions` finds them, and why one cannot be cut; `Splitter` cuts. Of a dimension that groups of
+consumers divide, it keeps one part, which begins at a place of each group's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, TypeVar
 
@@ -33,6 +34,7 @@ from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.random import PhiloxOp
 from tessera.ir.tile.reduce import ReduceOp
+from tessera.ir.tile.roles import RoleGroupOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
 from tessera.ir.tile.structure import GridOp, profile_of
 from tessera.ir.tile.types import TileType, element_of, shape_of
@@ -101,15 +103,21 @@ class Splitter:
         dimensions: the dimensions of its tiles.
         cuts: the sizes of the parts of those that are cut; one part of another size changes a dimension's size.
         steps: the new steps of loops.
+        shared: the dimensions of which groups of consumers have a part each, of the size that they are cut to.
     """
 
     def __init__(
-        self, dimensions: Dimensions, cuts: Mapping[Axis, Sequence[int]], steps: Mapping[scf.ForOp, int] | None = None
+        self,
+        dimensions: Dimensions,
+        cuts: Mapping[Axis, Sequence[int]],
+        steps: Mapping[scf.ForOp, int] | None = None,
+        shared: Collection[Axis] = (),
     ) -> None:
-        self._dimensions, self._cuts, self._steps = dimensions, cuts, steps or {}
+        self._dimensions, self._cuts, self._steps, self._shared = dimensions, cuts, steps or {}, shared
+        self._own: dict[Axis, SSAValue] = {}
         self._values: dict[SSAValue, SSAValue] = {}
         self._parts: dict[tuple[SSAValue, Key], SSAValue] = {}
-        self._moved: dict[tuple[Block, SSAValue, int], SSAValue] = {}
+        self._moved: dict[tuple[Block, SSAValue, int, SSAValue | None], SSAValue] = {}
         self._blocks: list[Block] = []
         self._like: Operation | None = None
 
@@ -119,6 +127,11 @@ class Splitter:
         new.location = grid.location
         new.attributes.update(grid.attributes)
         self._values.update(zip(grid.body.block.args, new.body.block.args, strict=True))
+        if self._shared:
+            insert = Inserter(InsertPoint.at_end(new.body.block), grid)
+            group = insert.value(RoleGroupOp())
+            for axis in self._shared:
+                self._own[axis] = insert.binary("mul", group, insert.constant(self._cuts[axis][0]))
         self._fill(new.body.block, grid.body.block)
         return new
 
@@ -155,6 +168,10 @@ class Splitter:
         """Return where a part of an axis starts."""
         return sum(self.sizes(value, axis)[:part])
 
+    def own(self, value: SSAValue, axis: int) -> SSAValue | None:
+        """Return where the group's part of an axis begins, None where groups do not divide it."""
+        return self._own.get(self._dimensions.of(value, axis))
+
     def type_of(self, value: SSAValue, key: Key) -> Attribute:
         """Return the type of a part."""
         shape = self.shape(value, key)
@@ -171,15 +188,22 @@ class Splitter:
         else:
             self._values[value] = new
 
-    def moved(self, offset: SSAValue, by: int) -> SSAValue:
-        """Return an offset some elements further, one value for each place in a block."""
+    def moved(self, offset: SSAValue, by: int, own: SSAValue | None = None) -> SSAValue:
+        """Return an offset some elements further, and where a group's part begins: one value for each place in a block.
+
+        Args:
+            offset: the offset.
+            by: the elements.
+            own: where the part of the group begins, None for no such part.
+        """
         new = self._values.get(offset, offset)
-        at = (self._blocks[-1], new, by)
-        if by and at not in self._moved:
+        at = (self._blocks[-1], new, by, own)
+        if (by or own is not None) and at not in self._moved:
             assert self._like is not None
             insert = Inserter(InsertPoint.at_end(self._blocks[-1]), self._like)
-            self._moved[at] = insert.binary("add", new, insert.constant(by))
-        return self._moved[at] if by else new
+            moved = insert.binary("add", new, insert.constant(by)) if by else new
+            self._moved[at] = moved if own is None else insert.binary("add", moved, own)
+        return self._moved.get(at, new)
 
     def again(self, op: Operation, operands: Sequence[SSAValue], results: Sequence[Attribute]) -> Operation:
         """Add an op like another one, of other operands and types."""
@@ -313,10 +337,10 @@ def _yields(dims: Dimensions, op: scf.YieldOp) -> None:
         _unknown(dims, op)
 
 
-_POINTWISE = (ElementwiseOp, CastOp, BitcastOp, RoundTf32Op, SplatOp, PhiloxOp, GatherOp, ScatterOp)
+_POINTWISE = (ElementwiseOp, BitcastOp, RoundTf32Op, SplatOp, PhiloxOp, GatherOp, ScatterOp)
 
 
-@_relates(*_POINTWISE)
+@_relates(CastOp, *_POINTWISE)
 def _same_places(dims: Dimensions, op: Operation) -> None:
     dims.alike([*op.operands, *op.results])
 
@@ -338,14 +362,40 @@ def _counts(_dims: Dimensions, _op: ArangeOp) -> None:
 
 @_handles(ArangeOp)
 def _arange(split: Splitter, op: ArangeOp) -> None:
-    element = element_of(op.result.type)
-    for key in split.keys(op.result):
-        (size,), first = split.shape(op.result, key), split.start(op.result, 0, key[0])
-        part = split.value(ArangeOp(size, element))
-        if first:
-            base = split.value(SplatOp(split.value(ConstantOp(first, element)), [size]))
-            part = split.value(ElementwiseOp("add", [part, base]))
-        split.define(op.result, key, part)
+    _count(split, op, op.result)
+
+
+@_handles(CastOp)
+def _cast(split: Splitter, op: CastOp) -> None:
+    """Cast a tile; of numbers of elements, those of a part, to which where it begins is added in the wider type."""
+    source, element = op.source.owner, element_of(op.result.type)
+    if isinstance(source, ArangeOp) and _is_widened(element_of(source.result.type), element):
+        _count(split, source, op.result)
+    else:
+        _pointwise(split, op)
+
+
+def _is_widened(source: Attribute, result: Attribute) -> bool:
+    """Return whether a type holds all integers of another one."""
+    if source == index or result == index:
+        return result == index
+    narrow, wide = dtype_of(source), dtype_of(result)
+    return narrow.kind == wide.kind and narrow.is_int and wide.bits >= narrow.bits
+
+
+def _count(split: Splitter, op: ArangeOp, result: SSAValue) -> None:
+    """Define a result as the numbers of elements, in its own type."""
+    own, element = element_of(op.result.type), element_of(result.type)
+    for key in split.keys(result):
+        (size,), first = split.shape(result, key), split.start(result, 0, key[0])
+        part = split.value(ArangeOp(size, own))
+        part = part if element == own else split.value(CastOp(part, element))
+        starts = [split.value(ConstantOp(first, element))] if first else []
+        if (begin := split.own(result, 0)) is not None:
+            starts.append(begin if element == index else split.value(CastOp(begin, element)))
+        for start in starts:
+            part = split.value(ElementwiseOp("add", [part, split.value(SplatOp(start, [size]))]))
+        split.define(result, key, part)
 
 
 @_relates(BroadcastOp)
@@ -461,7 +511,7 @@ def _part_boxes(split: Splitter, op: LoadOp | StoreOp, tile: SSAValue) -> Iterat
     for key in split.keys(tile):
         offsets, sizes = [split.part(offset, ()) for offset in op.offsets], list(op.size_list)
         for axis, (at, part) in enumerate(zip(op.kept, key, strict=True)):
-            offsets[at] = split.moved(op.offsets[at], split.start(tile, axis, part))
+            offsets[at] = split.moved(op.offsets[at], split.start(tile, axis, part), split.own(tile, axis))
             sizes[at] = split.sizes(tile, axis)[part]
         yield key, offsets, {**op.properties, "sizes": ints(sizes)}
 

@@ -10,6 +10,7 @@ from xdsl.ir import Block, OpResult, SSAValue
 
 from tessera.ir.tile.elementwise import CastOp, ConstantOp, ElementwiseOp, constant_value
 from tessera.ir.tile.memory import Slice
+from tessera.ir.tile.roles import MOST_GROUPS, RoleGroupOp
 from tessera.ir.tile.stream import ShareOp
 from tessera.ir.tile.structure import ArgInfo, DimOp, GridOp, KernelOp, MisalignmentOp
 from tessera.ir.tile.types import DYNAMIC, TensorType, element_of
@@ -228,6 +229,8 @@ def _range_of(value: SSAValue, known: dict[SSAValue, Range], depth: int) -> Rang
         return 0, WIDEST - 1
     if isinstance(owner, ShareOp) and element_of(value.type) == index:
         return 0, MOST_STEPS
+    if isinstance(owner, RoleGroupOp):
+        return 0, MOST_GROUPS - 1
     if isinstance(owner, CastOp):
         source = element_of(owner.source.type)
         return whole if source != index and dtype_of(source).is_float else _range(owner.source, known, depth)

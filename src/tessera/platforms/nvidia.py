@@ -88,6 +88,7 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.gpu.warps import ChooseWarpsPass
         from tessera.schedule.gpu.widen_programs import WidenProgramsPass
         from tessera.schedule.hopper.deepen_steps import DeepenStepsPass
+        from tessera.schedule.hopper.divide_rows import DivideRowsPass
         from tessera.schedule.hopper.fit_blocks import FitBlocksPass
         from tessera.schedule.hopper.late_waits import LateWaitsPass
         from tessera.schedule.hopper.load_ahead import LoadAheadPass
@@ -121,6 +122,7 @@ class NvidiaPlatform(Platform):
             SumsOfProductsPass(target, knobs),
             FitBlocksPass(target, knobs),
             DeepenStepsPass(target, knobs),
+            DivideRowsPass(target, knobs),
             SplitTilesPass(target, knobs),
             SplitKPass(target, knobs),
             StreamKPass(target, knobs),

@@ -114,6 +114,7 @@ class Knobs:
                 "pack-permutes",
                 "fit-permutes",
                 "fit-blocks",
+                "divide-rows",
                 "shorten-steps",
                 "warp-specialize",
                 "choose-warps",
@@ -126,7 +127,7 @@ class Knobs:
             "depth of the ring buffers of pipelined copies; 1 keeps one role",
             "what shared memory holds: at most 8 with roles, 4 without, 2 where threads fill them",
             takers=BOTH,
-            passes=("fit-blocks", "deepen-steps", "shorten-steps", "warp-specialize", "stage-copies"),
+            passes=("fit-blocks", "deepen-steps", "divide-rows", "shorten-steps", "warp-specialize", "stage-copies"),
             alias="num_stages",
         )
     )
@@ -185,7 +186,7 @@ class Knobs:
             1,
             (1, 2, 4, 8),  # CUDA: every GPU with clusters can run eight programs of one at once
             takers=BOTH,
-            passes=("fit-blocks", "split-k"),
+            passes=("fit-blocks", "divide-rows", "split-k"),
             needs=("clusters",),
             lacks="schedule that splits K",
         )
@@ -197,7 +198,7 @@ class Knobs:
             0,
             (0, 1),
             takers=BOTH,
-            passes=("fit-blocks", "stream-k"),
+            passes=("fit-blocks", "divide-rows", "stream-k"),
             needs=HOPPER,
             lacks="persistent programs",
         )
@@ -226,7 +227,7 @@ class Knobs:
             "neighbouring programs along the rows that fetch the operands they share once",
             1,
             (1, 2, 4),
-            passes=("fit-blocks", "stream-k", "pair-tiles"),
+            passes=("fit-blocks", "divide-rows", "stream-k", "pair-tiles"),
             needs=("clusters", "wgmma"),
             lacks="clusters that share copies",
         )
@@ -251,7 +252,7 @@ class Knobs:
             0,
             (0, 1),
             takers=BOTH,
-            passes=("fit-blocks", "stream-k", "warp-specialize", "pipeline-products"),
+            passes=("fit-blocks", "divide-rows", "stream-k", "warp-specialize", "pipeline-products"),
             needs=HOPPER,
             lacks="groups of consumers",
         )

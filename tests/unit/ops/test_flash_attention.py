@@ -344,15 +344,17 @@ def emulated(kernel, target, arrays, dims, numbers, **constants):
 
 
 @pytest.mark.parametrize(
-    ("target", "causal", "groups", "sizes", "block"),
+    ("target", "causal", "groups", "sizes", "rows", "block"),
     [
-        ("sm_80", False, 1, (70, 100, 32), (64, 64)),
-        ("sm_90a", True, 1, (70, 100, 32), (64, 64)),
-        ("sm_90a", True, 2, (136, 136, 64), (64, 128)),  # rows of statistics go through rings, two groups of warps
-        ("sm_90a", False, 1, (136, 136, 64), (64, 128)),
+        ("sm_80", False, 1, (70, 100, 32), (64, 64), (64, 64)),
+        ("sm_90a", True, 1, (70, 100, 32), (64, 64), (64, 64)),
+        # rows of statistics go through rings, two groups of warps
+        ("sm_90a", True, 2, (136, 136, 64), (64, 64), (64, 128)),
+        ("sm_90a", False, 1, (136, 136, 64), (64, 64), (64, 128)),
+        ("sm_90a", True, 1, (200, 232, 64), (192, 128), (64, 192)),  # three groups divide rows
     ],
 )
-def test_what_gpus_would_compute(target, causal, groups, sizes, block):
+def test_what_gpus_would_compute(target, causal, groups, sizes, rows, block):
     rng = np.random.default_rng(10)
     queries, keys, head = sizes
     q, k, v, grad = operands(rng, (1, 2, groups, queries, keys, head, head), ts.f16)
@@ -360,7 +362,7 @@ def test_what_gpus_would_compute(target, causal, groups, sizes, block):
     numbers = head**-0.5, 1.0, 0, 0, 0
     options = dict.fromkeys(("bias", "slopes", "starts_q", "starts_k", "partials", "counts", "blocks"))
     options |= {"causal": causal, "windowed": False, "caps": False, "empties": False, "plain": True, "mods": NO_MODS}
-    options |= {"acc": ts.f32, "T": ts.f16, "S": ts.f32, "BM": 64, "BN": 64}
+    options |= {"acc": ts.f32, "T": ts.f16, "S": ts.f32, "BM": rows[0], "BN": rows[1]}
     dims = {"B": 1, "H": 2, "G": groups, "M": queries, "N": keys, "D": head, "E": head}
     found, sums = np.full(out.shape, np.nan, np.float16), np.full(lse.shape, np.nan, np.float32)
     emulated(kernels.forward, target, [q, k, v, found, sums], dims, numbers, sinks=None, **options)
@@ -369,11 +371,32 @@ def test_what_gpus_would_compute(target, causal, groups, sizes, block):
     delta = (grad.astype(np.float64) * out).sum(-1).astype(np.float32)
     common = [grad, q, k, v, lse.astype(np.float32), delta]
     made = [np.full_like(one, np.nan) for one in (q, k, v)]
+    options |= {"BM": 64, "BN": 64}
     emulated(gradients.query_gradients, target, [*common, made[0]], dims, numbers, of_bias=None, **options)
     options |= dict(zip(("BM", "BN"), block, strict=True)) | {"grouped": groups != 2}
     emulated(gradients.key_gradients, target, [*common, *made[1:]], dims, numbers, **options)
     for one, exact in zip(made, slopes, strict=True):
         lib.close(one, exact, ts.f16, 8)
+
+
+@pytest.mark.parametrize(("head", "rows"), [(64, 192), (128, 128)])  # through rings; loaded by the threads that add it
+def test_what_hopper_would_compute_with_a_bias(head, rows):
+    rng = np.random.default_rng(14)
+    q, k, v, grad = operands(rng, (1, 2, 2, 200, 136, head, head), ts.f16)
+    bias = rng.standard_normal((1, 2, 200, 136)).astype(np.float16)
+    out, lse, _ = by_torch(q, k, v, grad, bias=bias)
+    options = dict.fromkeys(("slopes", "sinks", "starts_q", "starts_k", "partials", "counts", "blocks"))
+    options |= {"causal": False, "windowed": False, "caps": False, "empties": True, "plain": False, "mods": NO_MODS}
+    options |= {"acc": ts.f32, "T": ts.f16, "U": ts.f16, "S": ts.f32, "BM": rows, "BN": 128}
+    dims = {"B": 1, "H": 2, "G": 2, "M": 200, "N": 136, "D": head, "E": head}
+    found, sums = np.full(out.shape, np.nan, np.float16), np.full(lse.shape, np.nan, np.float32)
+    numbers = head**-0.5, 1.0, 0, 0, 0
+    emulated(kernels.forward, "sm_90a", [q, k, v, bias, found, sums], dims, numbers, **options)
+    lib.close(found, out, ts.f16, 4)
+    lib.close(sums, lse, ts.f16, 4)
+    made = attention.compile(head, ts.f16, bias=ts.f16, target="sm_90a")
+    assert made.reflection["schedule"]["persistent"] == 1
+    assert lib.spills(made) == 0
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
@@ -443,8 +466,25 @@ def test_blocks_fit_shared_memory(target, head, dtype):
         held = block["BM"] * stays + 2 * block["BN"] * sum(head)
         assert held * dtype.bytes <= record.shared_bytes or block == {"BM": 16, "BN": 16}
         assert block["BM"] >= 16 <= block["BN"]
-    turned = blocks.of_keys()
+    turned = blocks.of_keys(causal=False)
     assert turned["BN"] * sum(head) + 2 * turned["BM"] * sum(head) <= record.shared_bytes or turned["BM"] == 16
+
+
+def test_three_groups_share_blocks_where_that_takes_less_time():
+    hopper = target_named("sm_90a")
+    long = {"lengths": (4096, 4096), "heads": (64, 64)}
+    assert Blocks(hopper, ts.bf16, (64, 64), **long).forward() == {"BM": 192, "BN": 128}
+    assert Blocks(hopper, ts.bf16, (64, 64), **long).of_keys(causal=False) == {"BM": 64, "BN": 192}
+    assert Blocks(hopper, ts.bf16, (64, 64), **long).of_keys(causal=True) == {"BM": 64, "BN": 128}
+    few = {"lengths": (1024, 1024), "heads": (16, 16)}  # as many programs as multiprocessors: they would only be longer
+    for other in (
+        Blocks(hopper, ts.bf16, (64, 64), **few),
+        Blocks(hopper, ts.bf16, (64, 64), **long, dense=False),
+        Blocks(hopper, ts.bf16, (72, 72), **long),
+        Blocks(hopper, ts.f32, (64, 64), **long),
+        Blocks(target_named("sm_80"), ts.bf16, (64, 64), **long),
+    ):
+        assert other.forward()["BM"] <= 128 >= other.of_keys(causal=False)["BN"]
 
 
 def test_costs():

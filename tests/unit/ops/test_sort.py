@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pytest
 
 import tessera as ts
 from tessera import ops as op
+from tessera.ops.ordering import long_kernels
 from tests.unit.ops import library as lib
 
 CASES = [((5, 7), 1), ((3, 5, 3), 1), ((8,), -1), ((4, 1), 1), ((2, 0), 1), ((0, 9), 1), ((), 0)]
@@ -69,6 +72,31 @@ def test_long_rows_and_strides():
         agree(op.sort(strided, 1, True), theirs("sort", strided, dim=1, descending=True, stable=True))
 
 
+@pytest.mark.parametrize("dtype", [ts.f32, ts.bf16, ts.i64], ids=str)
+@pytest.mark.parametrize(("shape", "dim"), [((2, 701), 1), ((3, 130, 2), 1), ((129,), 0)], ids=str)
+def test_rows_that_no_program_has_at_once(dtype, shape, dim, monkeypatch):
+    steps = importlib.import_module("tessera.ops.ordering.steps")
+    monkeypatch.setattr(steps, "_WHOLE", 64)
+    monkeypatch.setattr(steps, "RUN", 32)
+    x = np.random.default_rng(7).integers(-99, 99, shape).astype(np.float32) / 4
+    if dtype.is_float:
+        for first, step, value in ((0, 7, np.nan), (3, 11, np.inf), (5, 13, -np.inf)):
+            x.reshape(-1)[first::step] = value
+    given = x.astype(dtype.numpy())
+    for descending in (False, True):
+        wanted = theirs("sort", given, dim=dim, descending=descending, stable=True)
+        agree(op.sort(given, dim, descending), wanted)
+        for count in (1, 20, shape[dim] - 5):
+            some = [one.take(range(count), dim) for one in wanted]
+            agree(op.topk(given, count, dim, descending), some)
+
+
+def test_kernels_of_long_rows_keep_to_registers():
+    sizes, given = {"A": 4, "N": 10**5, "B": 1, "C": 10**5}, {"kind": "min", "T": ts.f32}
+    made = ts.compile(long_kernels.runs, "sm_90a", ["ptx"], sizes, **given, last=None, top=None, BN=8192, BK=8192)
+    assert lib.spills(made) == 0
+
+
 @pytest.mark.parametrize("dim", [0, 1])
 def test_gradients(dim):
     torch = pytest.importorskip("torch")
@@ -108,7 +136,7 @@ WRONG = {
     "bad-argument": lambda: op.topk(X, 10),
     "bad-argument, dim": lambda: op.sort(X, "last"),
     "wrong-shape": lambda: op.topk.backward(X, X, 2),
-    "too-long": lambda: op.sort(np.zeros(65537, np.float32)),
+    "too-long": lambda: op.sort.compile((1, 65537), target="cpu"),
     "too-long, GPUs": lambda: op.topk.compile((1, 65536), 3, target="sm_90a"),
 }
 

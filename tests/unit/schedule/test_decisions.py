@@ -88,6 +88,7 @@ SCHEDULES: list[tuple[Callable[..., None], dict[str, int], str, Knobs]] = [
     (scaled_left, CUBE | {"S": 2}, "sm_90a", Knobs()),
     (attention_of(64, 64, 64, True), HEADS, "sm_90a", Knobs(pipeline=1)),
     (attention_of(64, 128, 64, False), HEADS, "sm_90a", Knobs(pipeline=1, ping_pong=1)),
+    (attention_of(64, 192, 64, False), HEADS, "sm_90a", Knobs()),
     (gemm, CUBE | {"K": 250}, "sm_90a", Knobs()),
     (f32_terms, {"m": 64, "k": 250}, "sm_90a", Knobs()),
     (summed, {}, "sm_90a", Knobs()),

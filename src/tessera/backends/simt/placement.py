@@ -1,7 +1,8 @@
 """Places shared buffers: bytes are used again once their buffer is dead.
 
 Transient buffers of two groups of consumers are pairs, which all meet at one place: the first group's lie before it,
-the second group's after it, so that no buffer of one group shares bytes with any of the other.
+the second group's after it, so that no buffer of one group shares bytes with any of the other. Those of more groups
+share bytes with none.
 """
 
 from __future__ import annotations
@@ -43,16 +44,16 @@ class _Life:
         return self.op.transient is not None
 
     @property
-    def paired(self) -> bool:
-        """Whether it is a transient buffer for each of two groups of consumers."""
+    def groups(self) -> int:
+        """For how many groups of consumers it is a transient buffer."""
         roles = self.op.parent_op()
         while roles is not None and not isinstance(roles, RolesOp):
             roles = roles.parent_op()
-        return self.transient and roles is not None and roles.groups.data > 1
+        return roles.groups.data if self.transient and roles is not None else 1
 
     def meets(self, other: _Life) -> bool:
         """Return whether the two may hold data at the same time."""
-        if self.transient and other.transient:
+        if self.transient and other.transient and max(self.groups, other.groups) <= 2:
             return False
         return self.first <= other.last and other.first <= self.last
 
@@ -63,7 +64,7 @@ def place_shared(func: FuncOp) -> tuple[int, list[AllocOp]]:
     placed: list[_Life] = []
     largest: _Life | None = None
     for life in sorted(lives, key=lambda life: (life.transient, -life.size)):
-        if life.paired:
+        if life.groups == 2:
             if largest is not None:
                 life.op.offset = IntAttr(largest.offset + (largest.size - life.size) // 2)
                 continue

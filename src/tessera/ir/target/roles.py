@@ -307,9 +307,9 @@ class RolesOp(TesseraOp):
         )
 
     def verify_(self) -> None:
-        """Check that there are one or two groups of consumers."""
-        if self.groups.data not in (1, 2):
-            raise VerifyException("there are one or two groups of consumers")
+        """Check that there are consumers."""
+        if self.groups.data < 1:
+            raise VerifyException("there is at least one group of consumers")
 
 
 @op_definition

@@ -29,8 +29,12 @@ from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.formats import Count, Int, Ints
 from tessera.ir.tile.memory import Slice
+from tessera.ir.tile.structure import GridOp
 from tessera.ir.tile.types import SharedType, TensorType, element_of
 from tessera.ir.types import dtype_of, index
+
+MOST_GROUPS = 3
+"""Groups of consumers that work together at most, of a warpgroup each: four warpgroups fill a multiprocessor."""
 
 
 @irdl_attr_definition
@@ -266,7 +270,8 @@ class RolesOp(TesseraOp):
 
     Of several consumer `groups`, each runs `consumer` for tiles of its own: of a program's tiles, the first group takes
     the first, the next group the next, and so on in turn, while the producer serves all of them in that order. Groups
-    run side by side, from the same state, and `role_group` tells them apart.
+    that work `together` all run `consumer` for every tile, each for rows of its own. Groups run side by side, from the
+    same state, and `role_group` tells them apart.
     """
 
     name = "tessera_tile.roles"
@@ -274,11 +279,13 @@ class RolesOp(TesseraOp):
     producer_registers = prop_def(IntAttr)
     consumer_registers = prop_def(IntAttr)
     groups = prop_def(IntAttr)
+    together = opt_prop_def(UnitAttr)
     producer = region_def("single_block")
     consumer = region_def("single_block")
     assembly_format = (
         "`(` $state `)` `producer` custom<Int>($producer_registers) $producer "
-        "`consumer` custom<Int>($consumer_registers) (`groups` custom<Count>($groups)^)? $consumer attr-dict"
+        "`consumer` custom<Int>($consumer_registers) (`groups` custom<Count>($groups)^)? (`together` $together^)? "
+        "$consumer attr-dict"
     )
     custom_directives = (Count, Int)
 
@@ -290,6 +297,7 @@ class RolesOp(TesseraOp):
         consumer_registers: int,
         state: Sequence[SSAValue] = (),
         groups: int = 1,
+        together: bool = False,
     ):
         super().__init__(
             operands=[list(state)],
@@ -297,14 +305,15 @@ class RolesOp(TesseraOp):
                 "producer_registers": IntAttr(producer_registers),
                 "consumer_registers": IntAttr(consumer_registers),
                 "groups": IntAttr(groups),
+                "together": UnitAttr() if together else None,
             },
             regions=[Region(producer), Region(consumer)],
         )
 
     def verify_(self) -> None:
-        """Check that there are one or two groups of consumers, and that both roles take and leave the state."""
-        if self.groups.data not in (1, 2):
-            raise VerifyException("there are one or two groups of consumers")
+        """Check how many groups of consumers there are, and that both roles take and leave the state."""
+        if self.groups.data not in (range(2, MOST_GROUPS + 1) if self.together is not None else (1, 2)):
+            raise VerifyException("there are one or two groups of consumers, or up to three that work together")
         count = len(self.state)
         for region in self.regions:
             end = region.block.last_op
@@ -325,11 +334,11 @@ class RoleGroupOp(TesseraOp):
         super().__init__(result_types=[index])
 
     def verify_(self) -> None:
-        """Check that consumers run it."""
+        """Check that consumers run it, or a launch whose tiles they will divide."""
         region, roles = self.parent_region(), self.parent_op()
-        while roles is not None and not isinstance(roles, RolesOp):
+        while roles is not None and not isinstance(roles, RolesOp | GridOp):
             region, roles = roles.parent_region(), roles.parent_op()
-        if roles is None or region is not roles.consumer:
+        if roles is None or (isinstance(roles, RolesOp) and region is not roles.consumer):
             raise VerifyException("only consumers are counted in groups")
 
 

@@ -182,7 +182,7 @@ class _Walk:
         """Write the loop over tiles for one role: in each round the same place of it."""
         context, start, step = self.context, self.first, self.stride
         loop = Block(arg_types=[index, *(value.type for value in state)])
-        if context.group is not None:
+        if context.group is not None and context.in_turn:
             start = context.scalars.binary("add", start, context.scalars.mul(context.group, step))
             step = context.scalars.mul(step, context.groups)
         with context.into(loop):

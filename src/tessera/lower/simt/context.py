@@ -88,7 +88,8 @@ class SimtContext:
     `asynchronous_reads` says whether warpgroup instructions read shared memory that threads have written; `tiles` is
     the loop over tiles that each role of a persistent program runs, `share` what the program does of the tile where
     such loops share out steps; `part` is the program's part of its tile where programs share each, with `part_steps`
-    steps at least; `group` is the number of the consumer group whose ops are lowered, and `groups` how many there are.
+    steps at least; `group` is the number of the consumer group whose ops are lowered, `groups` how many there are, and
+    `in_turn` says whether each has tiles of its own.
     `kept_bytes` are those of the shared buffers that roles find and make: all of them live as long as the roles do.
     """
 
@@ -106,6 +107,7 @@ class SimtContext:
         self.tiles: TileLoop | None = None
         self.group: SSAValue | None = None
         self.groups = 1
+        self.in_turn = False
         self.kept_bytes: int | None = None
         self.share: Share | None = None
         self.part: Part | None = None

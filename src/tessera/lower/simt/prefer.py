@@ -41,11 +41,13 @@ def prefer_consumers(placements: Placements, body: Iterable[Operation]) -> None:
                 _prefer_places(placements, op)
             if isinstance(op, SharedLoadOp) and len(shape_of(op.result.type)) == 1:
                 _prefer_places(placements, op)
+            if isinstance(op, SharedLoadOp) and len(shape_of(op.result.type)) == 2:
+                _prefer(placements, op)
             if isinstance(op, scf.ForOp):
                 _prefer_carried(placements, op)
 
 
-def _prefer(placements: Placements, op: LoadOp) -> None:
+def _prefer(placements: Placements, op: LoadOp | SharedLoadOp) -> None:
     found = _only_use(placements, op.result)
     if found is None:
         return

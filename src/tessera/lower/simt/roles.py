@@ -51,20 +51,22 @@ def _roles(context: SimtContext, op: RolesOp) -> None:
     blocks: list[Block] = []
     state = [context.scalar(value) for value in op.state]
     groups = op.groups.data
-    if groups > 1 and context.tiles is None:
+    in_turn = groups > 1 and op.together is None
+    if in_turn and context.tiles is None:
         raise CompilerFault("groups of consumers share the tiles of a persistent program")
     for region in op.regions:
         block = Block()
         with context.role(block):
             if groups > 1 and region is op.consumer:
                 context.group, context.groups = context.value(target.RoleGroupOp()), groups
+                context.in_turn = in_turn
             run = partial(_run_role, context, region.block)
             if context.tiles is None:
                 run(state)
             else:
                 context.tiles(run, state)
         blocks.append(block)
-    context.group, context.groups, context.kept_bytes = None, 1, None
+    context.group, context.groups, context.in_turn, context.kept_bytes = None, 1, False, None
     context.location = op.location
     registers = (op.producer_registers.data, op.consumer_registers.data)
     if any(isinstance(inner, BulkStoreOp) for inner in op.consumer.walk()):

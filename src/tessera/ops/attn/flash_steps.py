@@ -35,6 +35,13 @@ _LEAST_BLOCKS = 4
 """Blocks of keys that a part has at least: fewer, and its result costs more than what it reads."""
 _PART_PROGRAMS = 2
 """Programs of a multiprocessor where keys are taken in parts."""
+_TWO_GROUPS, _THREE_GROUPS = 128, 192
+"""Rows of a block that two and that three warpgroups share."""
+_FEW_HEAD = 64
+"""Elements of heads up to which the registers of three warpgroups hold a block."""
+_RESULT_TIME, _KEY_TIME = 1.28, 1.4
+"""Time of a block of three warpgroups, of results and of gradients of keys and values, as a part of one of two: 1.5
+times the rows (heads of 64 on an H200)."""
 
 
 @dataclass(frozen=True)
@@ -46,24 +53,31 @@ class Blocks:
         dtype: of queries, keys and values.
         head: elements of a head of queries and keys, and of one of values.
         lengths: queries and keys that there are at most.
+        heads: heads of queries, and of keys, of all batches.
+        dense: `Call.is_dense`.
     """
 
     target: TargetRecord
     dtype: DType
     head: tuple[int, int]
     lengths: tuple[int, int] = (_LONG, _LONG)
+    heads: tuple[int, int] = (1, 1)
+    dense: bool = True
 
     @classmethod
-    def of(cls, q: Any, v: Any) -> Blocks:
-        """Return the blocks for arrays, on their device."""
+    def of(cls, call: Call) -> Blocks:
+        """Return the blocks for a call, on the device of its arrays."""
+        q, v = call.q, call.v
         head, lengths = ((int(q.shape[axis]), int(v.shape[axis])) for axis in (3, 2))
-        return cls(rows.record_of(q), arrays.dtype_of(q), head, lengths)
+        heads = int(q.shape[0] * q.shape[1]), int(v.shape[0] * v.shape[1])
+        return cls(rows.record_of(q), arrays.dtype_of(q), head, lengths, heads, call.is_dense)
 
     def forward(self) -> dict[str, int]:
         """Return those of results."""
         if not self.target.simt:
             return self._short(128, 128)
-        most = (64, 32) if self._is_wide else (128, 128 if max(self.head) <= _WIDE_HEAD else 64)
+        stay = self._shared(0, _RESULT_TIME)
+        most = (64, 32) if self._is_wide else (stay, 128 if max(self.head) <= _WIDE_HEAD else 64)
         return self._fitting(*most, self.head[0], sum(self.head))
 
     def parts(self, q: Any, k: Any) -> int:
@@ -87,12 +101,13 @@ class Blocks:
         most = (32, 32) if self._is_wide else (128, 64) if max(self.head) <= _WIDE_HEAD else (64, 32)
         return self._fitting(*most, sum(self.head), sum(self.head))
 
-    def of_keys(self) -> dict[str, int]:
+    def of_keys(self, causal: bool) -> dict[str, int]:
         """Return those of gradients of keys and values."""
         if not self.target.simt:
             return self._short(128, 64)
         head = max(self.head)
-        most = (128, 64) if head <= _WIDE_HEAD else (64, 32)
+        stay = _TWO_GROUPS if causal else self._shared(1, _KEY_TIME)
+        most = (stay, 64) if head <= _WIDE_HEAD else (64, 32)
         found = self._fitting(*((32, 32) if self._is_wide else most), sum(self.head), sum(self.head))
         return {"BM": found["BN"], "BN": found["BM"]}
 
@@ -101,6 +116,18 @@ class Blocks:
         pairs = zip((queries, keys), self.lengths, strict=True)
         most = (min(block, max(_SHORTEST, 1 << max(length - 1, 0).bit_length())) for block, length in pairs)
         return dict(zip(("BM", "BN"), most, strict=True))
+
+    def _shared(self, side: int, time: float) -> int:
+        """Return the rows of blocks that warpgroups share: those of three where that takes less time.
+
+        Args:
+            side: 0 for blocks of queries, 1 for those of keys.
+            time: of a block of three warpgroups, as a part of one of two.
+        """
+        fits = self.target.has("wgmma") and self.dtype.bits == 16 and max(self.head) <= _FEW_HEAD and self.dense
+        heads, count, units = self.heads[side], self.lengths[side], self.target.machine.units
+        two, three = (-(-heads * -(-count // rows) // units) for rows in (_TWO_GROUPS, _THREE_GROUPS))
+        return _THREE_GROUPS if fits and three * time < two else _TWO_GROUPS
 
     @property
     def _is_wide(self) -> bool:
@@ -190,9 +217,19 @@ class Call(NamedTuple):
         return self.scale, self.softcap or 1.0, self.before, min(self.after, 0) if self.causal else self.after
 
     @property
+    def is_windowed(self) -> bool:
+        """Whether a query sees no keys that are far away."""
+        return self.before < FAR or self.after < FAR
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether every query may see every key, at scores that take no work of threads but for a bias or a cap."""
+        return not (self.is_windowed or self.mods or self.slopes is not None or self.starts_q is not None)
+
+    @property
     def constants(self) -> dict[str, Any]:
         """The constants of all kernels."""
-        windowed = self.before < FAR or self.after < FAR
+        windowed = self.is_windowed
         more_queries = self.causal and self.q.shape[2] > self.k.shape[2]
         has_mods = bool(self.mods)
         empties = windowed or self.bias is not None or more_queries or self.k.shape[2] == 0 or has_mods
@@ -278,7 +315,7 @@ def _launch(results: Arguments, *arguments: Any) -> None:
     if 0 in out.shape[:3]:
         return
     _check_starts(call)
-    given, blocks = call.constants, Blocks.of(call.q, call.v)
+    given, blocks = call.constants, Blocks.of(call)
     simple = call.bias is call.slopes is call.sinks is call.starts_q is None and not (given["windowed"] or call.mods)
     parts = blocks.parts(call.q, call.k) if simple else 1
     if parts > 1:
@@ -346,7 +383,7 @@ def _launch_gradient(results: Arguments, grad: Any, grad_lse: Any, *arguments: A
     of_q, of_k, of_v, of_bias, of_sinks = results
     if arrays.view(grad, "grad").strides[3] != 1:  # of a sum, for example
         grad = rows.contiguous(grad)
-    given, blocks, acc = call.constants, Blocks.of(call.q, call.v), accumulator(call.q)
+    given, blocks, acc = call.constants, Blocks.of(call), accumulator(call.q)
     delta = like(call.q, lse.shape, acc)
     gradients.deltas(grad, out, grad_lse, delta, acc=acc)
     common = grad, call.q, call.k, call.v, call.bias, call.slopes, call.starts_q, call.starts_k
@@ -357,7 +394,7 @@ def _launch_gradient(results: Arguments, grad: Any, grad_lse: Any, *arguments: A
         _run(gradients.query_gradients, (*operands, *call.numbers, call.most_q), constants)
     if wanted[1] and not is_empty:
         operands = *common, *call.lists(across=True), lse, delta, of_k, of_v, call.functions
-        constants = given | blocks.of_keys() | {"grouped": call.q.shape[1] != call.k.shape[1]}
+        constants = given | blocks.of_keys(call.causal) | {"grouped": call.q.shape[1] != call.k.shape[1]}
         _run(gradients.key_gradients, (*operands, *call.numbers, call.most_k), constants)
     if wanted[3]:
         gradients.sink_gradients(call.sinks, lse, delta, of_sinks, acc=acc)

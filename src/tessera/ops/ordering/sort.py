@@ -14,7 +14,7 @@ from tessera.driver.compile import target_record
 from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType, f32
 from tessera.ops import arrays, axes, rows
-from tessera.ops.ordering.steps import BACKWARD, LAST, MOST, ORDER, check_length, constants, kernel_of
+from tessera.ops.ordering.steps import BACKWARD, LAST, ORDER, constants, is_long, kernel_of
 from tessera.ops.reduce.base import checked_gradient, number_dtype
 from tessera.ops.refusals import checked, checked_methods
 from tessera.target.artifact import Artifact
@@ -54,7 +54,13 @@ class Ordering:
         """Return the forward kernel for contiguous arrays of a shape."""
         found = axes.extents(shape, axes.chosen(index(dim), len(shape)))
         is_gpu = target_record(target).simt
-        check_length(found[1], MOST // 2 if is_gpu else MOST)
+        if is_long(found[1], is_gpu):
+            raise CallError(
+                f"a row has {found[1]} elements",
+                code="too-long",
+                location=caller_location(),
+                help="several kernels order such rows; ts.compile makes each of them",
+            )
         sizes = dict(zip("ANB", found, strict=True)) if found[2] != 1 else {"A": found[0], "N": found[1]}
         given = constants(tuple(sizes.values()), dtype, kind, count, is_gpu)
         kernel = kernel_of(tuple(sizes.values()))
@@ -72,7 +78,7 @@ class Sort(Ordering):
 
         Args:
             input: f64, f32, bf16, f16 or integers.
-            dim: the dimension, counted from the end when negative; of at most 65536 elements, 32768 on GPUs.
+            dim: the dimension, counted from the end when negative.
             descending: the largest first.
             stable: taken for PyTorch's sake: equal elements always keep their order.
 
@@ -81,7 +87,7 @@ class Sort(Ordering):
             are equal. PyTorch tensors that need gradients have them.
 
         Raises:
-            CallError: `not-an-array`, `wrong-dtype`, `bad-axis`, `bad-argument`, or `too-long`.
+            CallError: `not-an-array`, `wrong-dtype`, `bad-axis` or `bad-argument`.
 
         Source: `torch.sort`; Batcher, Sorting networks and their applications, 1968.
         """
@@ -158,7 +164,7 @@ class Topk(Ordering):
         Args:
             input: f64, f32, bf16, f16 or integers.
             k: how many, from 0 to the size of the dimension.
-            dim: the dimension, counted from the end when negative; of at most 65536 elements, 32768 on GPUs.
+            dim: the dimension, counted from the end when negative.
             largest: False for the smallest.
             sorted: taken for PyTorch's sake: they always come in order.
 
@@ -167,7 +173,7 @@ class Topk(Ordering):
             elements the first comes first, where PyTorch takes any. PyTorch tensors that need gradients have them.
 
         Raises:
-            CallError: `not-an-array`, `wrong-dtype`, `bad-axis`, `bad-argument`, or `too-long`.
+            CallError: `not-an-array`, `wrong-dtype`, `bad-axis` or `bad-argument`.
 
         Source: `torch.topk`.
         """
@@ -252,7 +258,7 @@ def _folded(input: Any, dim: int, count: int | None) -> tuple[tuple[Any, ...], t
     """Return the shape, the dimension, and the array as rows or blocks of it.
 
     Raises:
-        CallError: `not-an-array`, `wrong-dtype`, `bad-axis`, `bad-argument` or `too-long`.
+        CallError: `not-an-array`, `wrong-dtype`, `bad-axis` or `bad-argument`.
     """
     shape = arrays.shape_of(input, "input")
     number_dtype(input)
@@ -265,7 +271,6 @@ def _folded(input: Any, dim: int, count: int | None) -> tuple[tuple[Any, ...], t
             location=caller_location(),
             help="it is from 0 to the size of the dimension",
         )
-    check_length(x.shape[1])
     return shape, dims, x
 
 

@@ -57,10 +57,14 @@ class SplitTilesPass(GridPass):
     name: ClassVar[str] = "split-tiles"
 
     def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
-        """Cut what can be cut, and note what cannot, and why."""
+        """Cut what can be cut."""
+        self.cut(grid)
+
+    def cut(self, grid: GridOp) -> GridOp:
+        """Cut what can be cut, and note what cannot, and why; return the launch that takes the place of this one."""
         products = [op for op in ops_in(grid) if isinstance(op, MmaOp)]
         if not any(_odd_axes(op) for op in products):
-            return
+            return grid
         dimensions = Dimensions(grid)
         cuts, notes = self._cuts(products, dimensions, fixed_dimensions(grid, dimensions))
         pieces = max(
@@ -74,6 +78,7 @@ class SplitTilesPass(GridPass):
             Rewriter.erase_op(grid)
             grid = new
         note(grid, "tiles", notes)
+        return grid
 
     def _cuts(
         self, products: list[MmaOp], dimensions: Dimensions, fixed: set[Axis]

@@ -32,7 +32,7 @@ from tessera.target.fragments import PANEL_BYTES
 from tessera.target.records import TargetRecord
 
 MOST_STAGES = 8
-REGISTERS = {4: (56, 240), 8: (24, 240)}
+REGISTERS = {4: (56, 240), 8: (24, 240), 12: (32, 160)}
 """Registers of a producer and a consumer thread, by consumer warps (64 Ki in all, multiples of 8)."""
 SHARING_REGISTERS = {4: (56, 240), 8: (40, 232)}
 """The same where programs share out steps, whose arithmetic the producer does too."""
@@ -53,8 +53,8 @@ NARROW_ROWS = (32, 64)
 LEAST_ROW = 16
 """Bytes of the shortest row that the copy engine moves: it is not swizzled, and matrix instructions do not read it."""
 
-LEAST_BUFFERS = {1: 2, 2: 1}
-"""By number of consumer groups: of two, one may wait for its stores while the other's products run."""
+LEAST_BUFFERS = {1: 2, 2: 1, 3: 1}
+"""By number of consumer groups: of several, one may wait for its stores while another one's products run."""
 _WHOLE_BYTES = 64 * 1024
 _PART_BYTES = 16 * 1024
 """Bytes up to which a tile across the warps is stored as a whole, and size of the parts of a larger one."""
@@ -91,7 +91,7 @@ def why_no_warps(warps: int, rows: Collection[int], sums: int, groups: int = 1, 
         groups: groups of consumers.
         is_narrow: whether products that only a step needs have `NARROW` columns or fewer.
     """
-    if warps not in REGISTERS or any(size % (warps * GROUP_ROWS // GROUP_WARPS) for size in rows):
+    if warps * groups not in REGISTERS or any(size % (warps * GROUP_ROWS // GROUP_WARPS) for size in rows):
         return f"{warps} warps do not split {sorted(set(rows))} rows in {GROUP_ROWS}s"
     if sums / (32 * warps) > REGISTERS[warps * groups][1] * (_NARROW_SHARE if is_narrow else _SUMS_SHARE):
         return f"the accumulators of {warps} warps leave no registers"

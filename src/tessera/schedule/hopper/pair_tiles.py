@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from xdsl.dialects.scf import ForOp, WhileOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.dialects.scf import WhileOp
+from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint
 
 from tessera.data import dataclass
@@ -26,6 +26,7 @@ from tessera.ir import decisions
 from tessera.ir.attributes import ints
 from tessera.ir.batching import names_size_of
 from tessera.ir.inserter import Inserter
+from tessera.ir.loops import follows_from
 from tessera.ir.notes import Unfit
 from tessera.ir.tile.atomics import AtomicOp
 from tessera.ir.tile.cluster import ClusterRankOp
@@ -112,12 +113,4 @@ def _pair(grid: GridOp, programs: int) -> None:
 
 def depends_on_rank(value: SSAValue) -> bool:
     """Return whether a value may differ between the programs of a cluster."""
-    owner = value.owner
-    if isinstance(owner, Operation):
-        return isinstance(owner, ClusterRankOp) or any(depends_on_rank(operand) for operand in owner.operands)
-    around = owner.parent_op()
-    if isinstance(around, GridOp | KernelOp):
-        return False
-    if isinstance(around, ForOp) and value is owner.args[0]:
-        return any(depends_on_rank(bound) for bound in (around.lb, around.ub, around.step))
-    return True  # carried by a loop: not followed
+    return follows_from(value, ClusterRankOp)

@@ -127,6 +127,11 @@ def is_direct(value: SSAValue) -> bool:
 
 def computed_from(value: SSAValue) -> set[LoadOp]:
     """Return the loads that a tile is computed from, element by element."""
+    return {owner for owner in sources_of(value) if isinstance(owner, LoadOp)}
+
+
+def sources_of(value: SSAValue) -> set[Operation | Block]:
+    """Return what gives the tiles that a tile is computed from, element by element."""
     seen: set[SSAValue] = set()
     ahead = [value]
     while ahead:
@@ -134,7 +139,7 @@ def computed_from(value: SSAValue) -> set[LoadOp]:
         if value not in seen and isinstance(value.owner, COMPUTES):
             ahead += value.owner.operands
         seen.add(value)
-    return {value.owner for value in seen if isinstance(value.owner, LoadOp)}
+    return {value.owner for value in seen if not isinstance(value.owner, COMPUTES)}
 
 
 def reduces_rows(op: MmaOp) -> bool:

@@ -14,6 +14,7 @@ from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp
 from tessera.ir.tile.memory import LoadOp
 from tessera.ir.tile.structure import GridOp
 from tessera.schedule.hopper.pair_tiles import depends_on_rank
+from tessera.schedule.hopper.rings import depends_on_group
 
 
 def fetched_once(insert: Inserter, grid: GridOp, load: LoadOp) -> SSAValue:
@@ -38,13 +39,19 @@ def fetched_once(insert: Inserter, grid: GridOp, load: LoadOp) -> SSAValue:
 def _moving(body: Block, load: LoadOp) -> dict[int, int]:
     """Return the grid's dimensions that are an offset of the load as they are, and the box's size there.
 
-    A program of a cluster adds its rank times the box's size to where its cluster is.
+    A program of a cluster adds its rank times the box's size to where its cluster is, a group of consumers its number
+    times that.
     """
     found: dict[int, int] = {}
     for offset, size in zip(load.offsets, load.size_list, strict=True):
         owner, start = offset.owner, offset
-        if isinstance(owner, ElementwiseOp) and owner.fn.data == "add" and depends_on_rank(owner.operands[1]):
+        if isinstance(owner, ElementwiseOp) and owner.fn.data == "add" and _is_own(owner.operands[1]):
             start = owner.operands[0]
         if isinstance(start, BlockArgument) and start.block is body:
             found[start.index] = size
     return found
+
+
+def _is_own(value: SSAValue) -> bool:
+    """Return whether a value tells the programs of a cluster apart, or groups of consumers."""
+    return depends_on_rank(value) or depends_on_group(value)

@@ -17,8 +17,9 @@ from xdsl.rewriter import InsertPoint
 from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.inserter import Inserter
+from tessera.ir.loops import follows_from
 from tessera.ir.tile.mma import MmaOp
-from tessera.ir.tile.roles import AllocBarriersOp, BarriersType
+from tessera.ir.tile.roles import AllocBarriersOp, BarriersType, RoleGroupOp
 from tessera.ir.tile.shape import TransposeOp
 from tessera.ir.tile.shared import SharedViewOp
 from tessera.schedule.gpu.copies import Staged, allocate, qualifies
@@ -34,6 +35,7 @@ class Ring:
         programs: how many programs of a cluster fetch each together.
         full: one barrier per stage: its copies have arrived.
         empty: one barrier per stage: the consumers are done with it.
+        groups: groups of consumers that read each stage, of some operands a box each.
     """
 
     operands: list[Staged]
@@ -41,11 +43,32 @@ class Ring:
     programs: list[int]
     full: SSAValue
     empty: SSAValue
+    groups: int = 1
 
-    def stage(self, insert: Inserter, buffer: SSAValue, at: SSAValue) -> SSAValue:
-        """Return one stage of a buffer, which is itself where the ring has only one."""
+    def boxes(self, staged: Staged) -> int:
+        """Return how many boxes of an operand a stage holds: one, or one for each group of consumers."""
+        return boxes_of(staged, self.groups)
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes that arrive in a stage."""
+        return sum(self.boxes(staged) * staged.size_bytes for staged in self.operands)
+
+    def stage(self, insert: Inserter, staged: Staged, at: SSAValue, group: SSAValue | None = None) -> SSAValue:
+        """Return one stage of an operand's buffer, which is the buffer where the ring holds no more.
+
+        Args:
+            insert: where the view of the stage is made.
+            staged: the operand.
+            at: the stage.
+            group: the group of consumers whose box it is, where each has one.
+        """
         assert isinstance(self.full.type, BarriersType)
-        return buffer if self.full.type.count.data == 1 else insert.value(SharedViewOp(buffer, at))
+        buffer, stages = self.buffers[self.operands.index(staged)], self.full.type.count.data
+        if (boxes := self.boxes(staged)) > 1:
+            assert group is not None
+            at = group if stages == 1 else insert.binary("add", insert.binary("mul", at, insert.constant(boxes)), group)
+        return buffer if stages * boxes == 1 else insert.value(SharedViewOp(buffer, at))
 
     def first_and_last_use(self, block: Block) -> tuple[Operation, Operation]:
         """Return the first and the last op of a loop's block that reads an operand, or what was read of it."""
@@ -55,8 +78,18 @@ class Ring:
         return ordered[0], ordered[-1]
 
 
+def boxes_of(staged: Staged, groups: int) -> int:
+    """Return how many boxes of an operand a stage holds for so many groups: one each, where it differs by group."""
+    return groups if any(map(depends_on_group, staged.load.offsets)) else 1
+
+
+def depends_on_group(value: SSAValue) -> bool:
+    """Return whether a value may differ between groups of consumers."""
+    return follows_from(value, RoleGroupOp)
+
+
 def allocate_rings(
-    loop: scf.ForOp, group: Sequence[Staged], programs: dict[int, int], stages: int, body: Block
+    loop: scf.ForOp, group: Sequence[Staged], programs: dict[int, int], stages: int, body: Block, together: int = 1
 ) -> list[Ring]:
     """Allocate the rings of a loop's operands at the start of the program, in order of their first use.
 
@@ -66,17 +99,18 @@ def allocate_rings(
         programs: by operand (its id), how many programs of a cluster fetch it together.
         stages: depth of the rings.
         body: the program.
+        together: groups of consumers that read each stage.
     """
     groups = ring_groups(loop, group)
-    buffers = {id(staged): allocate(staged, stages, body) for staged in group}
+    buffers = {id(staged): allocate(staged, stages * boxes_of(staged, together), body) for staged in group}
     rings: list[Ring] = []
     setup = Inserter(InsertPoint.after(buffers[id(group[0])].owner), loop)  # pyright: ignore[reportArgumentType]
     dependent = max(product_depths(loop.body.block).values(), default=0) > 0
     for number, operands in enumerate(groups):
-        together = [programs[id(staged)] for staged in operands]
+        sharing = [programs[id(staged)] for staged in operands]
         full = setup.value(AllocBarriersOp(stages, 1))
-        empty = setup.value(AllocBarriersOp(stages, 1, max(together)))
-        ring = Ring(operands, [buffers[id(staged)] for staged in operands], together, full, empty)
+        empty = setup.value(AllocBarriersOp(stages, together, max(sharing)))
+        ring = Ring(operands, [buffers[id(staged)] for staged in operands], sharing, full, empty, together)
         if dependent:
             for value in (*ring.buffers, full, empty):
                 assert isinstance(value.owner, Operation)
@@ -85,12 +119,12 @@ def allocate_rings(
     return rings
 
 
-def allocate_single(loop: scf.ForOp, operands: list[Staged], body: Block) -> Ring:
+def allocate_single(loop: scf.ForOp, operands: list[Staged], body: Block, together: int = 1) -> Ring:
     """Allocate buffers of one stage, for operands that a tile needs once."""
-    buffers = [allocate(staged, 1, body) for staged in operands]
+    buffers = [allocate(staged, boxes_of(staged, together), body) for staged in operands]
     setup = Inserter(InsertPoint.after(buffers[0].owner), loop)  # pyright: ignore[reportArgumentType]
-    full, empty = (setup.value(AllocBarriersOp(1, 1)) for _ in range(2))
-    return Ring(operands, buffers, [1] * len(operands), full, empty)
+    full, empty = (setup.value(AllocBarriersOp(1, arrivals)) for arrivals in (1, together))
+    return Ring(operands, buffers, [1] * len(operands), full, empty, together)
 
 
 def ring_groups(loop: scf.ForOp, group: Sequence[Staged]) -> list[list[Staged]]:

@@ -13,6 +13,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.data import dataclass
+from tessera.ir import decisions
 from tessera.ir.notes import Unfit
 from tessera.ir.tile.elementwise import SplatOp
 from tessera.ir.tile.memory import LoadOp
@@ -23,8 +24,8 @@ from tessera.ir.types import dtype_of
 from tessera.ir.walking import ops_in
 from tessera.schedule.gpu.copies import Staged, qualifies
 from tessera.schedule.hopper.limits import NARROW, ONE_STAGE, Room, usual_warps, why_no_warps
-from tessera.schedule.hopper.prologue import COMPUTES, Product, computed_from, staged_bytes
-from tessera.schedule.hopper.rings import ring_groups, top_of
+from tessera.schedule.hopper.prologue import COMPUTES, Product, sources_of, staged_bytes
+from tessera.schedule.hopper.rings import boxes_of, ring_groups, top_of
 from tessera.schedule.hopper.stores import bytes_across, final_stores, least_bytes
 from tessera.schedule.knobs import Knobs
 from tessera.schedule.products import BUFFER_BYTES
@@ -137,6 +138,7 @@ def ring_stages(target: TargetRecord, knobs: Knobs, kernel: KernelOp, grid: Grid
         if isinstance(op, LoadOp) and qualifies(op) and op not in [s.load for s in plan.operands]
     )
     other += BUFFER_BYTES * sum(len(staged.shape) == 1 for staged in plan.raw)  # rings of rows fill no whole units
+    boxes = decisions.ROW_GROUPS.of(grid) or 1
     rings = len(ring_groups(plan.loop, plan.group)) + bool(plan.once)
     left = free_shared_bytes(target, grid)
     stores = final_stores(grid.body.block) if knobs.bulk_stores != 0 else []
@@ -144,7 +146,7 @@ def ring_stages(target: TargetRecord, knobs: Knobs, kernel: KernelOp, grid: Grid
     turned = any(product.turned for product in plan.products)
     wanted = max(least, bytes_across(stores, groups) if turned else 0)
     while True:
-        stage = sum(staged.size_bytes for staged in plan.group)
+        stage = sum(boxes_of(staged, boxes) * staged.size_bytes for staged in plan.group)
         room = Room.beside(left, stage, kept=other, stores=wanted, groups=groups, rings=rings)
         if (stages := room.stages(knobs.stages)) is not None:
             return stages
@@ -157,4 +159,9 @@ def ring_stages(target: TargetRecord, knobs: Knobs, kernel: KernelOp, grid: Grid
 
 
 def _feeds_products(staged: Staged, products: Sequence[Product]) -> bool:
-    return any(staged.load in computed_from(v) for product in products for v in (product.op.a, product.op.b))
+    """Return whether a product reads what threads make of a tile alone, as weights that were rounded to few bits.
+
+    What they make of other products, as scores of attention with a bias, stays in their registers.
+    """
+    found = [sources_of(value) for product in products for value in (product.op.a, product.op.b)]
+    return any(staged.load in owners and not any(isinstance(one, MmaOp) for one in owners) for owners in found)

@@ -34,21 +34,22 @@ from tessera.ir.tile.types import TileType, element_of
 from tessera.ir.tile.writes import is_settled
 from tessera.ir.types import dtype_of, index
 from tessera.ir.walking import ops_in
+from tessera.lower.facts import value_range
 from tessera.schedule.scheduled_pass import ScheduledPass
 
 
 @dataclass(frozen=True)
 class Reach:
-    """Where the elements of an integer tile lie: between `low` and `high`, above `base` if there is one.
+    """Where the elements of an integer tile lie: between `low` and `high`, above the sum of `bases` if there are any.
 
     Args:
-        base: a scalar known at run time.
+        bases: scalars known at run time: one, or several that are so small that their sum never overflows.
         low: the smallest offset from it.
         high: the largest.
         bits: width of the elements, in which the sum must not overflow for this to be true.
     """
 
-    base: SSAValue | None
+    bases: tuple[SSAValue, ...]
     low: int
     high: int
     bits: int
@@ -117,7 +118,7 @@ def _comparisons(condition: SSAValue) -> list[Comparison | SSAValue]:
     if owner.fn.data not in ("lt", "le", "gt", "ge"):
         return []
     left, right = (_reach(arg) for arg in owner.args)
-    if left is None or right is None or (left.base is None and right.base is None):
+    if left is None or right is None or not (left.bases or right.bases):
         return []
     below, above = (left, right) if owner.fn.data[0] == "l" else (right, left)
     return [(below, above, int(owner.fn.data[1] == "t"))]
@@ -131,32 +132,36 @@ def _reach(value: SSAValue) -> Reach | None:
         return None
     if isinstance(owner, ArangeOp):
         assert isinstance(owner.result.type, TileType)
-        return Reach(None, 0, owner.result.type.shape[0] - 1, dtype.bits)
+        return Reach((), 0, owner.result.type.shape[0] - 1, dtype.bits)
     if isinstance(owner, SplatOp):
         constant = owner.value.owner
         if isinstance(constant, ConstantOp):
             number = int(constant.python_value)
-            return Reach(None, number, number, dtype.bits)
-        return Reach(owner.value, 0, 0, dtype.bits)
+            return Reach((), number, number, dtype.bits)
+        return Reach((owner.value,), 0, 0, dtype.bits)
     if isinstance(owner, BroadcastOp | ReshapeOp):
         return _reach(owner.source)
     if isinstance(owner, CastOp):
         inner = _reach(owner.source)
-        fits = inner is not None and inner.base is None and inner.bits <= dtype.bits
-        return Reach(None, inner.low, inner.high, dtype.bits) if inner is not None and fits else None
+        fits = inner is not None and not inner.bases and inner.bits <= dtype.bits
+        return Reach((), inner.low, inner.high, dtype.bits) if inner is not None and fits else None
     if isinstance(owner, ElementwiseOp) and owner.fn.data in ("add", "sub"):
         return _combined(owner.fn.data, *(_reach(arg) for arg in owner.args))
     return None
 
 
 def _combined(fn: str, left: Reach | None, right: Reach | None) -> Reach | None:
-    if left is None or right is None or (left.base is not None and right.base is not None):
+    if left is None or right is None or (fn == "sub" and right.bases):
         return None
-    if fn == "add":
-        return Reach(left.base or right.base, left.low + right.low, left.high + right.high, left.bits)
-    if right.base is not None:
-        return None
-    return Reach(left.base, left.low - right.high, left.high - right.low, left.bits)
+    low, high = (right.low, right.high) if fn == "add" else (-right.high, -right.low)
+    both = Reach(left.bases + right.bases, left.low + low, left.high + high, left.bits)
+    return both if len(both.bases) <= 1 or _is_small(both) else None
+
+
+def _is_small(reach: Reach) -> bool:
+    """Return whether no sum of some of the scalars, with any offset, overflows the type of the tile."""
+    ends = [(reach.low, reach.high), *map(value_range, reach.bases)]
+    return sum(max(abs(low), abs(high)) for low, high in ends) < 1 << reach.bits - 1
 
 
 def _tests(insert: Inserter, comparison: Comparison | SSAValue) -> list[SSAValue]:
@@ -171,9 +176,9 @@ def _tests(insert: Inserter, comparison: Comparison | SSAValue) -> list[SSAValue
 
 def _no_overflow(insert: Inserter, reach: Reach) -> list[SSAValue]:
     """Return tests that no sum of base and offset overflows the type of the tile, nor its ends that of an index."""
-    if reach.base is None:
+    if len(reach.bases) != 1:
         return []
-    base, most = _as_index(insert, reach.base), (1 << reach.bits - 1) - 1
+    base, most = _as_index(insert, reach.bases[0]), (1 << reach.bits - 1) - 1
     tests: list[SSAValue] = []
     if reach.high >= 0:
         tests.append(insert.value(ElementwiseOp("le", [base, insert.constant(most - reach.high - 1)])))
@@ -183,8 +188,10 @@ def _no_overflow(insert: Inserter, reach: Reach) -> list[SSAValue]:
 
 
 def _end(insert: Inserter, reach: Reach, offset: int) -> SSAValue:
-    constant = insert.constant(offset)
-    return constant if reach.base is None else insert.binary("add", _as_index(insert, reach.base), constant)
+    total = insert.constant(offset)
+    for base in reach.bases:
+        total = insert.binary("add", _as_index(insert, base), total)
+    return total
 
 
 def _as_index(insert: Inserter, scalar: SSAValue) -> SSAValue:

@@ -31,7 +31,9 @@ Operands that are loaded before the loop are copied by the producer too, once fo
 The grid is marked persistent: as many programs as the GPU runs at once, each role with a loop of its own over its
 program's tiles, so that the copies of the next tile overlap the end of this one.
 
-With `ping_pong`, two groups of consumers take the tiles in turn (`schedule.hopper.ping_pong`).
+With `ping_pong`, two groups of consumers take the tiles in turn (`schedule.hopper.ping_pong`). Groups that
+`divide-rows` lets divide the rows of each tile share the stages of the rings; of what differs by group, a stage has a
+box for each.
 
 Other tiles that the loop loads go through the same rings: consumers read them from there, for operands that they
 compute or anything else (`schedule.hopper.prologue`).
@@ -68,6 +70,7 @@ from tessera.ir.tile.roles import (
     BarrierWaitOp,
     BulkCopyOp,
     RoleEndOp,
+    RoleGroupOp,
     RolesOp,
 )
 from tessera.ir.tile.shared import AllocSharedOp
@@ -100,7 +103,7 @@ from tessera.schedule.hopper.prologue import (
     turn,
 )
 from tessera.schedule.hopper.reuse import fetched_once
-from tessera.schedule.hopper.rings import Ring, allocate_rings, allocate_single
+from tessera.schedule.hopper.rings import Ring, allocate_rings, allocate_single, depends_on_group
 from tessera.schedule.hopper.role_plan import RolePlan, consumer_warps, ring_stages
 from tessera.schedule.hopper.rounding import round_operands, undo
 from tessera.schedule.hopper.tensor_maps import Misplaced
@@ -162,7 +165,9 @@ class WarpSpecializePass(GridPass):
         return usual, [f"{usual[0]} and {usual[1]} registers: {reason}"]
 
     def _groups(self, kernel: KernelOp, grid: GridOp, plan: RolePlan) -> tuple[int, list[str]]:
-        """Return how many groups of consumers take tiles in turn, and why not as many as were asked for."""
+        """Return how many groups of consumers take tiles, and why not as many in turn as were asked for."""
+        if (together := decisions.ROW_GROUPS.of(grid)) is not None:
+            return together, []
         if not self.knobs.ping_pong or not is_plain(plan.loop):
             return 1, []
         try:
@@ -175,14 +180,14 @@ class WarpSpecializePass(GridPass):
 
 
 def planned(target: TargetRecord, knobs: Knobs, kernel: KernelOp, grid: GridOp) -> None:
-    """Check that a launch would have roles, with one group of consumers; it stays as it is.
+    """Check that a launch would have roles, with groups only that divide its rows; it stays as it is.
 
     Raises:
         Unfit: it would not.
     """
-    plan = _candidate(kernel, grid, only_loop(grid))
-    consumer_warps(plan.products, knobs, 1)
-    ring_stages(target, knobs, kernel, grid, plan, 1)
+    plan, groups = _candidate(kernel, grid, only_loop(grid)), decisions.ROW_GROUPS.of(grid) or 1
+    consumer_warps(plan.products, knobs, groups)
+    ring_stages(target, knobs, kernel, grid, plan, groups)
 
 
 def _candidate(kernel: KernelOp, grid: GridOp, loop: scf.ForOp) -> RolePlan:
@@ -341,10 +346,11 @@ def _specialize(
     if any(depends_on_rank(bound) for bound in (loop.lb, loop.ub, loop.step)):
         programs = 1  # each waits for the parts that all others fetch: they have to take the same number of steps
     shared = {id(staged): programs if _is_shared(kernel, staged.load, programs) else 1 for staged in group}
-    rings = allocate_rings(loop, group, shared, stages, body)
-    single = allocate_single(loop, plan.once, body) if plan.once else None
+    together = decisions.ROW_GROUPS.of(grid) or 1
+    rings = allocate_rings(loop, group, shared, stages, body, together)
+    single = allocate_single(loop, plan.once, body, together) if plan.once else None
     setup = Inserter(InsertPoint.after(rings[-1].empty.owner), loop)  # pyright: ignore[reportArgumentType]
-    turns = setup.value(AllocBarriersOp(groups, 1)) if groups > 1 else None
+    turns = setup.value(AllocBarriersOp(groups, 1)) if groups > together else None
     state = [setup.constant(0) for _ in range(3 if plan.once or turns is not None else 2)]
     once = {id(staged): fetched_once(setup, grid, staged.load) for staged in (*group, *plan.once)}
     producer = _producer(loop, rings, stages, single, once, len(state))
@@ -352,7 +358,7 @@ def _specialize(
     for op in _not_shared(body, _needed(loop, [staged.load for staged in (*group, *plan.once)])):
         op.detach()
         consumer.add_op(op)
-    roles = RolesOp(producer, consumer, *registers, state, groups)
+    roles = RolesOp(producer, consumer, *registers, state, groups, together > 1)
     roles.location = loop.location
     body.add_op(roles)
     _consume(loop, rings, stages, single, turns)
@@ -363,7 +369,7 @@ def _specialize(
             if (axis := _uneven_axis(loop, body)) is not None:
                 decisions.UNEVEN_AXIS.write(grid, axis)
     decisions.NUM_WARPS.write(grid, warps)
-    if groups > 1:
+    if groups > together:
         decisions.PING_PONG.write(grid)
 
 
@@ -396,7 +402,8 @@ def _not_shared(body: Block, needed: Sequence[SSAValue]) -> list[Operation]:
         pure = effect_of(op) == Effect.PURE or (op in wanted and is_settled_scalar(op))
         scalar = pure and not any(isinstance(r.type, TileType) for r in op.results)
         buffer = isinstance(op, AllocSharedOp | AllocBarriersOp | AllocLinksOp)
-        if op.regions or not (scalar or buffer) or any(operand.owner in moved for operand in op.operands):
+        own = isinstance(op, RoleGroupOp) or any(operand.owner in moved for operand in op.operands)
+        if op.regions or not (scalar or buffer) or own:
             moved[op] = None
     return list(moved)
 
@@ -414,11 +421,23 @@ def _behind(values: Sequence[SSAValue]) -> set[Operation]:
 
 
 def _needed(loop: scf.ForOp, loads: Sequence[LoadOp]) -> list[SSAValue]:
-    """Return what the producer needs from around the loop."""
+    """Return what the producer needs from around the loop, but for the numbers of groups: it knows them all."""
     needed: list[SSAValue] = [loop.lb, loop.ub, loop.step]
     for op in loads:
-        needed += _from_outside(op.offsets, loop)
+        needed += _from_all_groups(_from_outside(op.offsets, loop))
     return needed
+
+
+def _from_all_groups(values: Sequence[SSAValue]) -> list[SSAValue]:
+    """Return values, and in place of those that differ by group what they follow from that does not."""
+    found: list[SSAValue] = []
+    for value in values:
+        owner = value.owner
+        if not depends_on_group(value):
+            found.append(value)
+        elif isinstance(owner, Operation):
+            found += _from_all_groups(owner.operands)
+    return found
 
 
 def _check_shared(grid: GridOp, loop: scf.ForOp, loads: Sequence[LoadOp]) -> None:
@@ -462,13 +481,15 @@ def _producer(
     block = Block(arg_types=[loop.lb.type] * size)
     outer = Inserter(InsertPoint.at_end(block), loop)
     turns: list[SSAValue] = list(block.args[2:])
+    fetched = [staged.load for ring in (*rings, *([single] if single else [])) for staged in ring.operands]
+    of_groups = [_of_group(outer, loop, fetched, group) for group in range(rings[0].groups)]
     if single is not None:
-        _fill(outer, single, loop, outer.constant(0), block.args[2], {}, once)
+        _fill(outer, single, loop, outer.constant(0), block.args[2], of_groups, once)
         turns = [outer.binary("sub", outer.constant(1), block.args[2])]
     inner = Block(arg_types=[loop.lb.type] * 3)
     counter, at, phase = inner.args
     insert = Inserter(InsertPoint.at_end(inner), loop)
-    known: dict[SSAValue, SSAValue] = {loop.body.block.args[0]: counter}
+    known = [{**values, loop.body.block.args[0]: counter} for values in of_groups]
     for ring in rings:
         _fill(insert, ring, loop, at, phase, known, once)
     insert.add(scf.YieldOp(*_next(insert, at, phase, stages)))
@@ -477,25 +498,48 @@ def _producer(
     return block
 
 
+def _of_group(insert: Inserter, loop: scf.ForOp, loads: Sequence[LoadOp], group: int) -> dict[SSAValue, SSAValue]:
+    """Return what differs by group of that which offsets follow from, as it is for one of the groups."""
+    known: dict[SSAValue, SSAValue] = {}
+
+    def of(value: SSAValue) -> SSAValue:
+        owner = value.owner
+        if value in known or not isinstance(owner, Operation) or not depends_on_group(value):
+            return known.get(value, value)
+        if isinstance(owner, RoleGroupOp):
+            known[value] = insert.constant(group)
+            return known[value]
+        clone = owner.clone()
+        clone.operands = [of(operand) for operand in owner.operands]
+        insert.add(clone)
+        known.update(zip(owner.results, clone.results, strict=True))
+        return known[value]
+
+    for value in _from_outside([offset for load in loads for offset in load.offsets], loop):
+        of(value)
+    return known
+
+
 def _fill(
     insert: Inserter,
     ring: Ring,
     loop: scf.ForOp,
     at: SSAValue,
     phase: SSAValue,
-    known: dict[SSAValue, SSAValue],
+    known: Sequence[dict[SSAValue, SSAValue]],
     once: dict[int, SSAValue],
 ) -> None:
     """Start the copies of one stage when it is free: its consumers have ended the phase before this one."""
     insert.add(BarrierWaitOp(ring.empty, at, insert.binary("sub", insert.constant(1), phase)))
-    insert.add(BarrierExpectOp(ring.full, at, sum(staged.size_bytes for staged in ring.operands)))
-    for staged, buffer, programs in zip(ring.operands, ring.buffers, ring.programs, strict=True):
+    insert.add(BarrierExpectOp(ring.full, at, ring.stage_bytes))
+    for staged, programs in zip(ring.operands, ring.programs, strict=True):
         load = staged.load
-        offsets = [remade(insert, offset, loop, known) for offset in load.offsets]
-        view = logical(insert, ring.stage(insert, buffer, at), staged)
         box = (load.size_list, load.dropped)
         alone = once[id(staged)]
-        insert.add(BulkCopyOp(view, load.tensor, ring.full, at, offsets, *box, programs, alone, staged.tf32))
+        for group in range(ring.boxes(staged)):
+            offsets = [remade(insert, offset, loop, known[group]) for offset in load.offsets]
+            view = logical(insert, ring.stage(insert, staged, at, insert.constant(group)), staged)
+            insert.add(BulkCopyOp(view, load.tensor, ring.full, at, offsets, *box, programs, alone, staged.tf32))
 
 
 def _next(insert: Inserter, slot: SSAValue, parity: SSAValue, stages: int) -> list[SSAValue]:
@@ -520,15 +564,16 @@ def _consume(loop: scf.ForOp, rings: Sequence[Ring], stages: int, single: Ring |
     if around is not None:
         places = around.skip(Inserter(InsertPoint.before(loop), loop), places, around.before)
         following.append(around.following)
+    start = Inserter(InsertPoint.at_start(role), loop)
+    group = start.value(RoleGroupOp()) if rings[0].groups > 1 else None
     if single is not None:
-        start = Inserter(InsertPoint.at_start(role), loop)
         following.append(start.binary("sub", start.constant(1), role.args[2]))
-        _drain(role, single, start.constant(0), role.args[2])
+        _drain(role, single, start.constant(0), role.args[2], group)
     loop = with_arguments(loop, places)
     block = loop.body.block
     slot, parity = block.args[-2:]
     for ring in rings:
-        _drain(block, ring, slot, parity)
+        _drain(block, ring, slot, parity, group)
     end = block.last_op
     assert end is not None
     end.operands = [*end.operands, *_next(Inserter(InsertPoint.before(end), end), slot, parity, stages)]
@@ -540,12 +585,12 @@ def _consume(loop: scf.ForOp, rings: Sequence[Ring], stages: int, single: Ring |
     insert.add(RoleEndOp([*places, *following]))
 
 
-def _drain(block: Block, ring: Ring, slot: SSAValue, parity: SSAValue) -> None:
+def _drain(block: Block, ring: Ring, slot: SSAValue, parity: SSAValue, group: SSAValue | None) -> None:
     """Let a block read a stage of a ring in place of what it loaded."""
     first, last = ring.first_and_last_use(block)
     Inserter(InsertPoint.before(first), first).add(BarrierWaitOp(ring.full, slot, parity))
     Inserter(InsertPoint.after(last), last).add(BarrierArriveOp(ring.empty, slot))
-    for staged, buffer in zip(ring.operands, ring.buffers, strict=True):
+    for staged in ring.operands:
         insert = Inserter(InsertPoint.before(staged.load), staged.load)
         read = replace_load if qualifies(staged.load) else read_raw
-        read(staged, logical(insert, ring.stage(insert, buffer, slot), staged))
+        read(staged, logical(insert, ring.stage(insert, staged, slot, group), staged))

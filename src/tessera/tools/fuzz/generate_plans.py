@@ -39,7 +39,7 @@ _BLOCKS: Final = (
     (((1, 2, 4, 16), (16, 64, 100), (64, 512, 1024)), 2.5),
 )
 """Rows, columns and depth of the blocks of a product, with how often they are drawn."""
-_ODD: Final = ((96, 192, 80, 48), (96, 192, 24, 40, 200), (48, 96, 80, 192))
+_ODD: Final = ((96, 192, 192, 80, 48), (96, 192, 24, 40, 200), (48, 96, 80, 192))
 """Rows, columns and depth of blocks that are no powers of two, which schedules compute in parts."""
 _UNITS: Final = (
     (("bf16", (64, 64, 128)), 4.0),
@@ -394,7 +394,7 @@ class Plan(Parts):
         dice = self.dice
         operand = dice.pick(("bf16", "bf16", "f16", "f32"))
         small = dice.chance(0.4)
-        rows = dice.pick((16, 32) if small else (64, 64, 128))
+        rows = dice.pick((16, 32) if small else (64, 64, 128, 192))
         columns = dice.pick((16, 32) if small else (32, 64, 128))
         size = dice.pick((16, 32) if small else (64, 64, 128))
         self.dims["H"] = dice.between(1, 2)
