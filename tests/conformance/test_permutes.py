@@ -8,6 +8,7 @@ import numpy as np
 import tessera as ts
 from tessera.numerics.dtypes import DType
 from tessera.numerics.tolerances import of_rounding
+from tessera.schedule.gpu import pack_permutes
 from tests.conformance.data import integers, normal
 from tests.conformance.harness import BACKENDS, Case, Output, check, conformance, dtype
 
@@ -87,6 +88,23 @@ def case_of(name: str, shape: Sequence[int], order: Sequence[int], block: Sequen
     ]
 )
 def test_permutes(case, backend):
+    check(case, backend)
+
+
+@conformance(
+    [
+        case_of("bf16", (7, 20, 3, 5), (1, 3, 2, 0), (1, 8, 4, 8)),
+        case_of("bf16", (7, 8, 3, 65), (1, 3, 2, 0), (1, 64, 4, 8), 1),
+        case_of("f32", (3, 9, 3, 9), (1, 3, 2, 0), (1, 16, 4, 4)),
+        case_of("f16", (5, 3, 5, 29), (2, 1, 3, 0), (8, 4, 1, 8)),
+        case_of("i8", (5, 33, 3, 9), (1, 0, 3, 2), (1, 8, 16, 4)),
+        case_of("bf16", (9, 17, 9), (1, 2, 0), (1, 16, 16)),
+        case_of("bf16", (7, 6, 3, 5), (1, 3, 2, 0), (1, 8, 4, 8)),  # fewer boxes than a program moves
+        case_of("bf16", (7, 20, 3, 11), (1, 3, 2, 0), (1, 4, 4, 8)),  # too little padding
+    ]
+)
+def test_elements_of_padded_blocks_are_moved_alone(case, backend, monkeypatch):
+    monkeypatch.setattr(pack_permutes, "PROGRAMS_PER_MULTIPROCESSOR", 0)  # tensors that fill a GPU take long here
     check(case, backend)
 
 

@@ -259,6 +259,8 @@ def _extent(extent: Any, args: Sequence[ArgSpec]) -> int | str:
     match extent:
         case ["size", int(arg), int(axis)]:
             return args[arg].dims[axis]
+        case ["stride", int(arg), int(axis)]:
+            return f"stride({args[arg].name}, {axis})"
         case [str(fn), *parts]:
             return f"{fn}({', '.join(str(_extent(part, args)) for part in parts)})"
         case int():

@@ -176,7 +176,7 @@ def _pays(artifact: Artifact, spec: Specialization, size: int) -> bool:
         size: bytes of the copies.
     """
     rereads = _decided(artifact, "rereads")
-    if not rereads or any(_has_scalars(extent) for launch in artifact.launches for extent, _ in launch.grid):
+    if not rereads or any(_has_more_than_sizes(extent) for launch in artifact.launches for extent, _ in launch.grid):
         return False
     sizes = [fact.sizes for fact in spec.args]
     launches = [[-(-evaluate(extent, sizes, ()) // block) for extent, block in each.grid] for each in artifact.launches]
@@ -189,8 +189,10 @@ def _pays(artifact: Artifact, spec: Specialization, size: int) -> bool:
     return each >= LEAST_BYTES and each / READ_RATE >= LEAST_GAIN * size / COPY_RATE
 
 
-def _has_scalars(expr: Any) -> bool:
-    return expr[0] == "scalar" or any(_has_scalars(part) for part in expr[1:] if isinstance(part, list | tuple))
+def _has_more_than_sizes(expr: Any) -> bool:
+    return expr[0] in ("scalar", "stride") or any(
+        _has_more_than_sizes(part) for part in expr[1:] if isinstance(part, list | tuple)
+    )
 
 
 def _pairs(pointers: Sequence[int], group: Sequence[Copy], places: Sequence[int]) -> list[int]:

@@ -218,6 +218,8 @@ def grid_steps(
                 steps.append(("const", int(value)))
             case ["size", arg, axis]:
                 steps.append(("load", block.size(arg, axis)))
+            case ["stride", arg, axis]:
+                steps.append(("load", block.stride(arg, axis)))
             case ["scalar", arg]:
                 steps.append(("load", block.scalar(arg)))
             case ["unsigned", _, ["const", 64]]:

@@ -18,7 +18,7 @@ from tessera.ir import decisions
 from tessera.ir.locations import location_of
 from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.stream import ShareOp
-from tessera.ir.tile.structure import AssumeOp, DimOp, GridOp, KernelOp, MisalignmentOp, ReturnOp
+from tessera.ir.tile.structure import AssumeOp, DimOp, GridOp, KernelOp, MisalignmentOp, ReturnOp, StrideOp
 from tessera.ir.walking import ops_in
 from tessera.target.assumptions import check_assumption
 from tessera.target.divisors import WIDEST
@@ -31,6 +31,18 @@ TILES = 5
 def _dim(op: DimOp, machine: Machine) -> Any:
     tensor: Tensor = machine.get(op.tensor)
     return np.int64(tensor.array.shape[op.axis.data])
+
+
+@handles(StrideOp)
+def _stride(op: StrideOp, machine: Machine) -> Any:
+    tensor: Tensor = machine.get(op.tensor)
+    array, axis = tensor.array, op.axis.data
+    while axis < array.ndim - 1 and array.shape[axis] == 1:  # as in an array without gaps
+        axis += 1
+    if array.shape[axis] == 1:
+        return np.int64(1)
+    behind = array.shape[axis] if axis > op.axis.data else 1
+    return np.int64(array.strides[axis] // array.itemsize * behind)
 
 
 @handles(AssumeOp)

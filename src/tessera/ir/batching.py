@@ -31,6 +31,7 @@ from tessera.ir.tile.elementwise import (
     constant_value,
 )
 from tessera.ir.tile.exchange import ExchangeOp, SortOp
+from tessera.ir.tile.flat import LoadFlatOp, StoreFlatOp
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, Slice, StoreOp
 from tessera.ir.tile.parts import PartOp, TakeOp
 from tessera.ir.tile.random import PhiloxOp
@@ -630,8 +631,8 @@ def moved_bytes(grid: GridOp, axis: int) -> int:
     varying = _varying(grid, grid.body.block.args[axis])
     moved = 0
     for op in grid.walk():
-        if isinstance(op, LoadOp | GatherOp | StoreOp | ScatterOp):
-            tile = op.result if isinstance(op, LoadOp | GatherOp) else op.value
+        if isinstance(op, LoadOp | LoadFlatOp | GatherOp | StoreOp | StoreFlatOp | ScatterOp):
+            tile = op.result if isinstance(op, LoadOp | LoadFlatOp | GatherOp) else op.value
             if any(operand in varying for operand in op.operands):
                 moved += prod(shape_of(tile.type)) * dtype_of(element_of(tile.type)).bytes
     return moved

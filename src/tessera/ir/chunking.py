@@ -19,6 +19,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.data import dataclass
 from tessera.ir import decisions
+from tessera.ir.extremes import extreme_of, lacks_neutral
 from tessera.ir.inserter import Inserter
 from tessera.ir.long_tiles import SCANS, Passes
 from tessera.ir.tile.elementwise import (
@@ -75,8 +76,8 @@ def compute_in_chunks(passes: Passes, length: int, aligned: Aligned | None = Non
     Args:
         passes: the tiles, and how they are computed.
         length: size of a chunk along their long dimension, a power of two.
-        aligned: where chunks begin; with the tiles where it is left out. Nothing is scanned or combined by a combiner
-            of the kernel's own then.
+        aligned: where chunks begin; with the tiles where it is left out. Nothing is scanned then, or combined by a
+            combiner whose neutral elements are not known.
     """
     after = passes.ops[-1].next_op
     point = InsertPoint.before(after) if after is not None else InsertPoint.at_end(passes.block)
@@ -167,11 +168,15 @@ class _Writer:
                     known[inner.results[0]] = self.value(inner.clone())
         raise AssertionError("a combiner ends by tessera_tile.combined")
 
-    def neutral(self, op: ReduceOp | ScanOp) -> SSAValue:
-        """Return what changes nothing that is combined with it."""
-        element, fn = element_of(op.source.type), op.fn.data
-        dtype = dtype_of(element)
-        return self.constant(NEUTRAL[fn] if dtype.is_float and fn in NEUTRAL else identity_of(fn, dtype), element)
+    def neutral(self, op: Combining) -> list[SSAValue]:
+        """Return what changes nothing that is combined with it; nothing where no such elements are known."""
+        elements = [element_of(source.type) for source in op.operands]
+        if isinstance(op, ReduceByOp | ScanByOp):
+            extreme = extreme_of(op) if isinstance(op, ReduceByOp) else None
+            return [] if extreme is None else list(map(self.constant, extreme.neutral, elements))
+        dtype, fn = dtype_of(elements[0]), op.fn.data
+        whole = NEUTRAL[fn] if dtype.is_float and fn in NEUTRAL else identity_of(fn, dtype)
+        return [self.constant(whole, elements[0])]
 
     def reduce(self, op: ReduceOp | ReduceByOp, sources: Values, axis: int) -> list[SSAValue]:
         """Reduce other tiles as a reduction does its own."""
@@ -206,7 +211,7 @@ class _Pass(_Writer):
         self.count, self.rest = divmod(passes.size, length)
         self.combining: list[Any] = [op for op in ops if passes.reduced(op) or passes.scanned(op)]
         self.backwards = any(isinstance(op, SCANS) and op.reverse is not None for op in self.combining)
-        ordered = any(isinstance(op, (ReduceByOp, *SCANS)) for op in self.combining)
+        ordered = any(isinstance(op, SCANS) or lacks_neutral(op) for op in self.combining)
         self.from_end = self.backwards if ordered else passes.loops.index(ops) % 2 == 1
 
     def write(self) -> None:
@@ -233,14 +238,15 @@ class _Pass(_Writer):
         """Return what changes nothing, for what has such an element."""
         found = dict[Operation, Values]()
         for op in self.combining:
-            if isinstance(op, ReduceOp | ScanOp):
+            neutral = self.neutral(op)
+            if neutral:
                 self.like = op
-                shape = list(shape_of(op.source.type))
-                if isinstance(op, ReduceOp):
+                shape = list(shape_of(op.operands[0].type))
+                if isinstance(op, ReduceOp | ReduceByOp):
                     shape[self._axis(op)] = self.length // pieces_of(self.passes, self.length)
                 else:
                     shape = without(shape, self._axis(op))
-                found[op] = [self.full(self.neutral(op), shape)]
+                found[op] = [self.full(each, shape) for each in neutral]
         return found
 
     def _at(self, number: int) -> SSAValue:
@@ -375,8 +381,7 @@ class _AlignedPass(_Pass):
         chunk, found = Chunk(self.passes, self.point, at, size, boxes), dict[Operation, Values]()
         for op in self.ops:
             if self.passes.reduced(op):
-                assert isinstance(op, ReduceOp)
-                found[op] = chunk.reduced(op) if boxes else self.reduce(op, [chunk.inside(op)], op.axis.data)
+                found[op] = chunk.reduced(op) if boxes else self.reduce(op, chunk.inside(op), op.axis.data)
             else:
                 chunk.write(op)
         return found
@@ -433,12 +438,12 @@ class Chunk(_Writer):
         self.like = op
         return self.reduce(op, [self.of(source) for source in op.operands], op.axis.data)
 
-    def inside(self, op: ReduceOp, least: SSAValue | None = None) -> SSAValue:
+    def inside(self, op: ReduceOp | ReduceByOp, least: SSAValue | None = None) -> list[SSAValue]:
         """Return what a reduction reduces: neutral elements before a place, or before the long tile, and behind it."""
         self.like = op
-        source, axis = self.of(op.source), op.axis.data
+        sources, axis = [self.of(source) for source in op.operands], op.axis.data
         number = element_type(dtypes.i32 if self.passes.size < _MOST_I32 else dtypes.i64)
-        shape, least = shape_of(source.type), self.constant(0) if least is None else least
+        shape, least = shape_of(sources[0].type), self.constant(0) if least is None else least
         first = self.value(SplatOp(self.value(CastOp(self.at, number)), [self.size]))
         place = self.value(ElementwiseOp("add", [self.value(ArangeOp(self.size, number)), first]))
         zero = self.value(SplatOp(self.value(CastOp(least, number)), [self.size]))
@@ -450,17 +455,20 @@ class Chunk(_Writer):
             inside = self.value(ReshapeOp(inside, row))
         if row != list(shape):
             inside = self.value(BroadcastOp(inside, shape))
-        return self.value(ElementwiseOp("select", [inside, source, self.full(self.neutral(op), shape)]))
+        return [
+            self.value(ElementwiseOp("select", [inside, source, self.full(neutral, shape)]))
+            for source, neutral in zip(sources, self.neutral(op), strict=True)
+        ]
 
     def added(self, op: ReduceOp | ReduceByOp, before: Values | None, least: SSAValue | None = None) -> list[SSAValue]:
         """Return a reduction's tiles of sums with the chunk, or what of it lies from a place on."""
         self.like = op
         axis, pieces = op.axis.data, pieces_of(self.passes, self.size)
+        given = [self.of(source) for source in op.operands] if least is None else self.inside(op, least)
         sources = list[SSAValue]()
-        for source in op.operands:
+        for source, part in zip(op.operands, given, strict=True):
             shape = self.shape(source)
             split = [*shape[:axis], pieces, shape[axis] // pieces, *shape[axis + 1 :]]
-            part = self.inside(op, least) if isinstance(op, ReduceOp) and least is not None else self.of(source)
             sources.append(self.value(ReshapeOp(part, split)))
         parts = self.reduce(op, sources, axis)
         return parts if before is None else self.combine(op, before, parts)

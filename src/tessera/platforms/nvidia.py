@@ -74,11 +74,13 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.gpu.chunk_tiles import ChunkTilesPass
         from tessera.schedule.gpu.copies import StageCopiesPass
         from tessera.schedule.gpu.fit_permutes import FitPermutesPass
+        from tessera.schedule.gpu.flatten_rows import FlattenRowsPass
         from tessera.schedule.gpu.full_boxes import FullBoxesPass
         from tessera.schedule.gpu.instructions import ChooseProductsPass
         from tessera.schedule.gpu.keep_rows import KeepRowsPass
         from tessera.schedule.gpu.late_reductions import LateReductionsPass
         from tessera.schedule.gpu.load_steps import LoadStepsPass
+        from tessera.schedule.gpu.pack_permutes import PackPermutesPass
         from tessera.schedule.gpu.private_sums import PrivateSumsPass
         from tessera.schedule.gpu.split_sums import SplitSumsPass
         from tessera.schedule.gpu.split_tiles import SplitTilesPass
@@ -108,6 +110,8 @@ class NvidiaPlatform(Platform):
             RoundProductsPass(),
             RaiseCopiesPass(target, knobs),
             WidenProgramsPass(target, knobs),
+            FlattenRowsPass(target, knobs),
+            PackPermutesPass(target, knobs),
             FitPermutesPass(target, knobs),  # programs of its blocks are no longer small
             BatchStepsPass(target, knobs),
             BatchProgramsPass(target, knobs),

@@ -158,6 +158,7 @@ class Packing:
         self._launches = artifact.launches
         self._extra = extra
         self._sizes = [None if shape is None else shape[0] for shape in shapes]
+        self._strides = [None if shape is None else shape[1] for shape in shapes]
         tensors = [arg for arg, spec in enumerate(artifact.args) if spec.kind == "tensor"]
         scalars = [arg for arg, spec in enumerate(artifact.args) if spec.kind == "scalar"]
         self._position = {arg: slot for slot, arg in enumerate([*tensors, *scalars])}
@@ -194,7 +195,7 @@ class Packing:
         by_arg = dict(zip(self._scalars, scalars, strict=False))
         for condition, place in self._assumptions:
             check_assumption(self._name, condition, place, self._names, self._sizes, by_arg)
-        return [program_count(launch, self._sizes, by_arg) for launch in self._launches]
+        return [program_count(launch, self._sizes, by_arg, self._strides) for launch in self._launches]
 
     def counts(self, scalars: Sequence[Any]) -> list[int]:
         """Return how many programs each launch starts.

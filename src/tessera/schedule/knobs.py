@@ -109,7 +109,16 @@ class Knobs:
             "the sizes of the tiles decide",
             (1, 2, 4, 8, 16, 32),
             takers=BOTH,
-            passes=("fit-permutes", "fit-blocks", "divide-rows", "shorten-steps", "warp-specialize", "choose-warps"),
+            passes=(
+                "flatten-rows",
+                "pack-permutes",
+                "fit-permutes",
+                "fit-blocks",
+                "divide-rows",
+                "shorten-steps",
+                "warp-specialize",
+                "choose-warps",
+            ),
         )
     )
     stages: int | None = _declared(
@@ -147,7 +156,7 @@ class Knobs:
             "neighbouring programs that run as one, with tiles as many times as large; 1 keeps them apart",
             "the sizes of the tiles decide",
             (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048),
-            passes=("widen-programs", "fit-permutes", "batch-steps", "batch-programs"),
+            passes=("widen-programs", "flatten-rows", "pack-permutes", "fit-permutes", "batch-steps", "batch-programs"),
         )
     )
     chunk: int | None = _declared(

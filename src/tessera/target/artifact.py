@@ -184,14 +184,14 @@ class Launch:
 MOST_PROGRAMS = 2**63 - 1
 
 
-def program_count(launch: Launch, sizes: Any, scalars: Any) -> int:
+def program_count(launch: Launch, sizes: Any, scalars: Any, strides: Any = ()) -> int:
     """Return how many programs `launch` starts for these arguments (0 for an empty grid).
 
     Raises:
         ArtifactError: as `evaluate`.
         CallError: `grid-too-large`.
     """
-    counts = [max(-(-evaluate(extent, sizes, scalars) // block), 0) for extent, block in launch.grid]
+    counts = [max(-(-evaluate(extent, sizes, scalars, strides) // block), 0) for extent, block in launch.grid]
     programs = prod(counts)
     if programs > MOST_PROGRAMS:
         raise CallError(

@@ -1,4 +1,4 @@
-"""What the host computes before a launch, from the sizes and scalars of a call: extents of grids, assumptions.
+"""What the host computes before a launch, from the sizes, strides and scalars of a call: extents of grids, assumptions.
 
 Integers have 64 bits here. What is computed in a narrower dtype is cut to it by `signed` or `unsigned`, as on the
 device; what 64 bits do not hold is an error, as no grid is so large.
@@ -15,7 +15,8 @@ from tessera.numerics.integers import wrapped
 from tessera.target.schema import ArtifactError, whole, wrong
 
 Extent = list[Any] | tuple[Any, ...]
-"""`["const", 4]`, `["size", arg, axis]`, `["scalar", arg]`, or `[fn, a, b]` for fn in `FUNCTIONS`."""
+"""`["const", 4]`, `["size", arg, axis]`, `["stride", arg, axis]` in elements, `["scalar", arg]`, or `[fn, a, b]` for fn
+in `FUNCTIONS`."""
 
 _AGAIN = "compile the kernel again"
 _DEEPEST = 64
@@ -43,13 +44,14 @@ FUNCTIONS: dict[str, Callable[[int, int], int]] = {
 _CUTS = ("signed", "unsigned")
 
 
-def evaluate(extent: Extent, sizes: Any, scalars: Any) -> int:
+def evaluate(extent: Extent, sizes: Any, scalars: Any, strides: Any = ()) -> int:
     """Compute an extent.
 
     Args:
         extent: the expression.
         sizes: `sizes[arg][axis]` is the size of a tensor argument.
         scalars: `scalars[arg]` is the value of a scalar argument.
+        strides: `strides[arg][axis]` is the stride of a tensor argument, where the expression has any.
 
     Raises:
         ArtifactError: `grid-division-by-zero`, `grid-too-large` for what 64 bits do not hold, and for what is no
@@ -60,10 +62,12 @@ def evaluate(extent: Extent, sizes: Any, scalars: Any) -> int:
             return int(value)
         case ["size", arg, axis]:
             return int(sizes[arg][axis])
+        case ["stride", arg, axis]:
+            return int(strides[arg][axis])
         case ["scalar", arg]:
             return _whole_number(scalars[arg])
         case [fn, left, right]:
-            return _apply(fn, evaluate(left, sizes, scalars), evaluate(right, sizes, scalars))
+            return _apply(fn, evaluate(left, sizes, scalars, strides), evaluate(right, sizes, scalars, strides))
         case _:
             raise ArtifactError(f"{extent!r} is not a grid expression", help=_AGAIN)
 
@@ -92,11 +96,11 @@ def _apply(fn: str, a: int, b: int) -> int:
 
 
 def leaves(extent: Extent) -> Iterator[Any]:
-    """Yield the sizes and scalars that an extent depends on: `["size", arg, axis]`, `["scalar", arg]`."""
+    """Yield what an extent depends on: `["size", arg, axis]`, `["stride", arg, axis]`, `["scalar", arg]`."""
     match extent:
         case ["const", _]:
             pass
-        case ["size", _, _] | ["scalar", _]:
+        case ["size" | "stride", _, _] | ["scalar", _]:
             yield extent
         case [_, left, right]:
             yield from leaves(left)
@@ -111,7 +115,7 @@ def extent_of(where: str, value: Any, depth: int = 0) -> Extent:
     match parts:
         case ["const", number]:
             whole(-(2**63))(where, number)
-        case ["size", arg, axis]:
+        case ["size" | "stride", arg, axis]:
             whole(0)(where, arg)
             whole(0)(where, axis)
         case ["scalar", arg]:

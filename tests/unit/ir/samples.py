@@ -26,6 +26,7 @@ from tessera.ir.tile import (
     debug,
     elementwise,
     exchange,
+    flat,
     memory,
     mma,
     parts,
@@ -90,6 +91,10 @@ def tile_module() -> ModuleOp:
     grid = structure.GridOp([m, n], [64, 32], m)
     at.do(grid)
     at(structure.MisalignmentOp(a, [m, m]))
+    row = at(flat.LoadFlatOp(a, at(structure.StrideOp(a, 0)), 64))
+    at.do(flat.StoreFlatOp(row, a, m))
+    far = at(elementwise.SplatOp(m, [8]))
+    at.do(flat.ScatterAtOp(at(flat.GatherAtOp(a, far)), a, far))
     at.do(structure.ReturnOp([c]))
     _tile_body(At(grid.body.block), a, c, counts, alpha, seed, *grid.body.block.args)
     return ModuleOp([kernel])

@@ -30,13 +30,14 @@ def test_gpus() -> None:
 
 
 def test_cpus() -> None:
-    # Warp roles, products under way, clusters, split and shared sums, parts of tiles, rounded operands and chunks that
-    # begin where accesses are aligned are written by the schedule of GPUs only.
-    families = (".roles", ".split", ".stream", ".cluster", ".warpgroup")
+    # Warp roles, products under way, clusters, split and shared sums, parts of tiles, rounded operands, tensors as one
+    # row and chunks that begin where accesses are aligned are written by the schedule of GPUs only.
+    families = (".flat", ".roles", ".split", ".stream", ".cluster", ".warpgroup")
     of_gpus = {op for op in tile_dialect().operations if op.__module__.endswith(families)} | {
         SubtileOp,
         RoundTf32Op,
         structure.MisalignmentOp,
+        structure.StrideOp,
     }
     # A dimension's size is a parameter of the entry point; the schedule of CPUs writes sorting as exchanges.
     known = {*RULES, *STRUCTURE, *of_gpus, structure.DimOp, SortOp}

@@ -37,9 +37,10 @@ def test_what_64_bits_do_not_hold_is_an_error():
         evaluate(["power", ["const", 2], ["const", 3]], [], [])
 
 
-def test_leaves_are_sizes_and_scalars():
-    extent = ["add", ["size", 0, 1], ["mul", ["scalar", 2], ["const", 3]]]
-    assert list(leaves(extent)) == [["size", 0, 1], ["scalar", 2]]
+def test_leaves_are_sizes_strides_and_scalars():
+    extent = ["add", ["size", 0, 1], ["mul", ["scalar", 2], ["stride", 0, 0]]]
+    assert list(leaves(extent)) == [["size", 0, 1], ["scalar", 2], ["stride", 0, 0]]
+    assert evaluate(extent, [(3, 5)], {2: 2}, [(8, 1)]) == 21
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from xdsl.dialects.builtin import IndexType
 from xdsl.ir import BlockArgument, SSAValue
 
 from tessera.ir.tile.elementwise import CastOp, ConstantOp, ElementwiseOp
-from tessera.ir.tile.structure import DimOp, KernelOp
+from tessera.ir.tile.structure import DimOp, KernelOp, StrideOp
 from tessera.ir.types import dtype_of, is_scalar
 from tessera.numerics.dtypes import DType, i64
 from tessera.target.extents import Extent
@@ -21,7 +21,7 @@ class NotOnHost(Exception):
     """A scalar that the host cannot compute.
 
     Args:
-        value: the first of its parts that depends on more than sizes, scalar arguments and constants.
+        value: the first of its parts that depends on more than sizes, strides, scalar arguments and constants.
     """
 
     def __init__(self, value: SSAValue) -> None:
@@ -30,7 +30,7 @@ class NotOnHost(Exception):
 
 
 def host_extent(value: SSAValue) -> Extent:
-    """Return how the host computes an integer or bool from a call's sizes and scalars, as the device would.
+    """Return how the host computes an integer or bool from a call's sizes, strides and scalars, as the device would.
 
     Raises:
         NotOnHost: it depends on anything else.
@@ -40,6 +40,8 @@ def host_extent(value: SSAValue) -> Extent:
         return ["const", int(owner.python_value)]
     if isinstance(owner, DimOp) and isinstance(owner.tensor, BlockArgument):
         return ["size", owner.tensor.index, owner.axis.data]
+    if isinstance(owner, StrideOp) and isinstance(owner.tensor, BlockArgument):
+        return ["stride", owner.tensor.index, owner.axis.data]
     if isinstance(owner, CastOp) and is_scalar(value.type):
         return _cast(owner)
     if isinstance(owner, ElementwiseOp) and owner.fn.data in _FUNCTIONS and is_scalar(value.type):

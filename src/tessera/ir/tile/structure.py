@@ -443,6 +443,30 @@ class DimOp(TesseraOp):
 
 
 @op_definition
+class StrideOp(TesseraOp):
+    """How far apart neighbours along one dimension of a tensor argument lie, in elements.
+
+    Of a dimension with one element it is what it would be in an array without gaps.
+    """
+
+    name = "tessera_tile.stride"
+    tensor = operand_def(TensorType)
+    axis = prop_def(IntAttr)
+    result = result_def(index)
+    traits = traits_def(*PURE)
+    custom_directives = (Int,)
+    assembly_format = "$tensor `[` custom<Int>($axis) `]` attr-dict `:` type($tensor)"
+
+    def __init__(self, tensor: SSAValue, axis: int):
+        super().__init__(operands=[tensor], properties={"axis": IntAttr(axis)}, result_types=[index])
+
+    def verify_(self) -> None:
+        """Check that the axis exists."""
+        if not isinstance(self.tensor.type, TensorType) or not 0 <= self.axis.data < self.tensor.type.rank:
+            raise VerifyException(f"axis {self.axis.data} does not exist")
+
+
+@op_definition
 class MisalignmentOp(TesseraOp):
     """How many elements an element of a tensor lies behind a multiple of 16 bytes; 0 of elements of 16 bytes."""
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from xdsl.ir import Operation, SSAValue
 
 from tessera.ir.tile.atomics import AtomicOp, orders_accesses
+from tessera.ir.tile.flat import ScatterAtOp, StoreFlatOp
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import TensorType, TileType
 from tessera.ir.walking import ops_in
 
-Stores = StoreOp | ScatterOp | AtomicOp
+Stores = StoreOp | StoreFlatOp | ScatterOp | ScatterAtOp | AtomicOp
 """Ops of one thread of control that may store to their `tensor`, where `BulkStoreOp` hands that to a copy engine."""
 
 

@@ -18,6 +18,7 @@ from tessera.ir import decisions
 from tessera.ir.target.arithmetic import ElementwiseOp, constant_value
 from tessera.ir.target.structure import ProgramCountOp, ProgramIdOp, ReturnOp
 from tessera.ir.tile.elementwise import CastOp
+from tessera.ir.tile.flat import GatherAtOp, LoadFlatOp, StoreFlatOp
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.reduce import ReduceByOp, ReduceOp
 from tessera.ir.tile.roles import RolesOp
@@ -32,6 +33,7 @@ from tessera.lower.boxes import access_elements
 from tessera.lower.facts import divisor, nearest
 from tessera.lower.launch import LaunchPlan, Parameters, new_function, plan_launches
 from tessera.lower.simt.context import SimtContext
+from tessera.lower.simt.flat import flat_vector
 from tessera.lower.simt.neighbours import Known, neighbours_of
 from tessera.lower.simt.order import mark_tile_loop, order_accesses
 from tessera.lower.simt.placement import ACCESS_BYTES, Placements, padded_shape, place_block
@@ -227,8 +229,12 @@ def _moved(plan: LaunchPlan, params: Parameters) -> tuple[dict[tuple[int, ...], 
     known = Known(params, Bounds(params.kernel), partial(divisor, {}, params.kernel))
     for top in plan.body:
         for op in ops_in(top):
-            if isinstance(op, LoadOp | StoreOp | GatherOp | ScatterOp):
-                tile = op.result if isinstance(op, LoadOp | GatherOp) else op.value
+            if isinstance(op, GatherAtOp):  # lanes follow one another along the first axis, threads hold the last one
+                shape, bytes_ = padded_shape(shape_of(op.result.type)), dtype_of(element_of(op.result.type)).bytes
+                narrowest[shape] = min(narrowest.get(shape, 16), bytes_)
+                accesses.setdefault(shape, {}).setdefault(len(shape) - 1, []).append(Moved(shape[-1], bytes_, False))
+            if isinstance(op, LoadOp | StoreOp | GatherOp | ScatterOp | LoadFlatOp | StoreFlatOp):
+                tile = op.result if isinstance(op, LoadOp | GatherOp | LoadFlatOp) else op.value
                 if isinstance(tile.type, TileType):
                     shape = padded_shape(tile.type.shape)
                     element_bytes = dtype_of(element_of(tile.type)).bytes
@@ -236,7 +242,7 @@ def _moved(plan: LaunchPlan, params: Parameters) -> tuple[dict[tuple[int, ...], 
                     found = _moved_at_once(known, op, shape)
                     if found is not None:
                         axis, at_once = found
-                        moved = Moved(at_once, element_bytes, isinstance(op, StoreOp | ScatterOp))
+                        moved = Moved(at_once, element_bytes, isinstance(op, StoreOp | StoreFlatOp | ScatterOp))
                         accesses.setdefault(shape, {}).setdefault(axis, []).append(moved)
     vectors, grouped = dict[tuple[int, ...], int](), _reduced_together(plan)
     for shape in narrowest:
@@ -296,9 +302,11 @@ def _best_vector(accesses: Sequence[Moved]) -> int:
 
 
 def _moved_at_once(
-    known: Known, op: LoadOp | StoreOp | GatherOp | ScatterOp, shape: tuple[int, ...]
+    known: Known, op: LoadOp | StoreOp | GatherOp | ScatterOp | LoadFlatOp | StoreFlatOp, shape: tuple[int, ...]
 ) -> tuple[int, int] | None:
     """Return along which axis elements lie nearest, and how many are moved at once; None where they lie anywhere."""
+    if isinstance(op, LoadFlatOp | StoreFlatOp):
+        return 0, flat_vector(known.params, op, known.divisor(op.offset))[0]
     if isinstance(op, LoadOp | StoreOp):
         return nearest(known.params.kernel, op)[0], access_elements(known.params, op, known.divisor, shape)
     return neighbours_of(known, op)

@@ -70,11 +70,17 @@ def reduce_fragment(context: SimtContext, fragment: SSAValue, layout: LinearLayo
     plan = reduction(layout, axis)
     element = element_of(fragment.type)
     result = context.value(ReduceRegistersOp(fragment, axis, fn, FragmentType.of(element, plan.result)))
+    result = reduce_lanes(context, result, plan, fn)
+    return _across_warps(context, result, plan, fn) if plan.warps else result
+
+
+def reduce_lanes(context: SimtContext, held: SSAValue, plan: Reduction, fn: str) -> SSAValue:
+    """Combine what the lanes of a warp hold; every lane that holds a part gets the whole."""
     for register, lane in plan.shuffles:
         if register:
             raise CompilerFault("a reduction exchanges registers between lanes")
-        result = context.value(ReduceLanesOp(result, lane, fn))
-    return _across_warps(context, result, plan, fn) if plan.warps else result
+        held = context.value(ReduceLanesOp(held, lane, fn))
+    return held
 
 
 def _across_warps(context: SimtContext, partial: SSAValue, plan: Reduction, fn: str) -> SSAValue:

@@ -1,4 +1,8 @@
-"""Reductions by a combiner of the user's own: in the registers of a thread, between lanes, between warps."""
+"""Reductions by a combiner of the user's own: in the registers of a thread, between lanes, between warps.
+
+Between lanes the place of the largest element is found by two plain reductions: of the elements, and of the places of
+those that are equal to the result. They take a fraction of the instructions that pairs of an element and its place do.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,12 @@ from collections.abc import Sequence
 from xdsl.ir import Block, SSAValue
 
 from tessera.errors import CompilerFault
+from tessera.ir.extremes import Extreme, extreme_of
 from tessera.ir.layouts import LANE, WARP, LinearLayout, Reduction, reduction
-from tessera.ir.target.arithmetic import ExchangeLanesOp, ExtractOp, RelayoutOp
-from tessera.ir.target.types import FragmentType
+from tessera.ir.target.arithmetic import ElementwiseOp, ExchangeLanesOp, ExtractOp, RelayoutOp
+from tessera.ir.target.types import FragmentType, element_of
 from tessera.ir.tile.reduce import ReduceByOp
+from tessera.ir.types import dtype_of
 from tessera.lower.combiners import Values
 from tessera.lower.rising import in_order, rises
 from tessera.lower.simt.context import SimtContext, is_tile, tile_shape
@@ -24,6 +30,7 @@ from tessera.lower.simt.reduce import (
     leader,
     of_all_warps,
     plain_layout,
+    reduce_lanes,
 )
 from tessera.lower.simt.rules import lowers
 
@@ -69,6 +76,12 @@ def _in_any_order(context: SimtContext, op: ReduceByOp) -> Values:
     fragments = [context.tile(source, layout) for source in op.sources]
     plan, plain, inside = reduction(layout, axis), is_plain(layout, axis), _inside(context, op, layout)
     within, between = fold_of(context, _in_a_thread(context, op, plain)), fold_of(context, op.combiner.block)
+    if (extreme := extreme_of(op)) is not None:
+        shape = tile_shape(op.sources[0])
+        pairs = zip(fragments, extreme.neutral, strict=True)
+        fragments = [context.fill_outside(fragment, shape, fill) for fragment, fill in pairs]
+        held = _in_threads(context, fragments, layout, axis, within)
+        return _between_warps(context, _first_of_lanes(context, held, plan, extreme), plan, between)
     if inside is None:
         return _between_threads(context, _in_threads(context, fragments, layout, axis, within), plan, between)
     within = flagged(context, within, first_inside=plain)
@@ -113,6 +126,29 @@ def _between_threads(context: SimtContext, results: Values, plan: Reduction, fol
         for pair in pairs:
             context.emit(pair)
         results = fold([pair.lower for pair in pairs], [pair.upper for pair in pairs])
+    return _between_warps(context, results, plan, fold)
+
+
+def _first_of_lanes(context: SimtContext, held: Values, plan: Reduction, extreme: Extreme) -> Values:
+    """Return the largest or smallest of what the lanes hold, and the first of its places."""
+
+    def apply(fn: str, *args: SSAValue) -> SSAValue:
+        return context.value(ElementwiseOp(fn, args))
+
+    if not plan.shuffles:
+        return held
+    value, place = held
+    found = reduce_lanes(context, value, plan, extreme.fn)
+    is_it = apply("eq", value, found)
+    if dtype_of(element_of(value.type)).is_float:
+        is_it = apply("or", is_it, apply("isnan", value))  # what was found is NaN then
+    assert isinstance(place.type, FragmentType)
+    none = context.splat(context.constant(extreme.neutral[1], element_of(place.type)), place.type.linear)
+    return [found, reduce_lanes(context, apply("select", is_it, place, none), plan, "min")]
+
+
+def _between_warps(context: SimtContext, results: Values, plan: Reduction, fold: Fold) -> Values:
+    """Combine what different warps hold."""
     if not plan.warps:
         return results
     everything = of_all_warps(context, results, plan)

@@ -34,6 +34,7 @@ from xdsl.rewriter import InsertPoint
 from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.chunking import Aligned, compute_in_chunks
+from tessera.ir.extremes import lacks_neutral
 from tessera.ir.inserter import Inserter
 from tessera.ir.live_tiles import live_registers
 from tessera.ir.long_tiles import ACCESSES, SCANS, STORES, Passes, Whole, passes_over
@@ -131,7 +132,7 @@ def _most(kernel: KernelOp, grid: GridOp) -> int:
     if not any(isinstance(op, ReduceOp | ReduceByOp) for op in ops_in(grid)):
         padded = 1 << (elements - 1).bit_length()
         return ELEMENTS // 4 if is_row and PADDED * elements < padded <= ELEMENTS else ELEMENTS
-    by = any(isinstance(op, ReduceByOp) for op in ops_in(grid))
+    by = any(map(lacks_neutral, ops_in(grid)))
     live, anywhere = live_registers(grid.body.block), is_row and not by and _lie_anywhere(kernel, grid, size)
     if elements < (2 * ELEMENTS if anywhere else ELEMENTS + ELEMENTS // 2):
         return ELEMENTS // 2 if min(ELEMENTS / elements, 1.0) * live > LIVE else ELEMENTS
@@ -194,7 +195,7 @@ def _aligned(kernel: KernelOp, passes: Passes, length: int) -> Aligned | None:
     if not all(_is_whole(op, passes) for op in passes.ops if isinstance(op, ACCESSES)):
         return None
     boxes = [op for op in passes.ops if isinstance(op, LoadOp | StoreOp) and _is_row(kernel, op, passes.size)]
-    if any(passes.scanned(op) or (passes.reduced(op) and isinstance(op, ReduceByOp)) for op in passes.ops):
+    if any(passes.scanned(op) or (passes.reduced(op) and lacks_neutral(op)) for op in passes.ops):
         return None
     rows = [op for op in boxes if any(constant_value(offset) is None for offset in op.offsets)]
     apart = [op for op in rows if moved_bytes(kernel, op) < ACCESS_BYTES]

@@ -64,7 +64,7 @@ class FitPermutesPass(GridPass):
 
     def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
         """Change the blocks of a launch whose runs are short."""
-        asked = self.knobs.batch or self.knobs.num_warps or grid.guard is not None
+        asked = self.knobs.batch or self.knobs.num_warps
         if asked or any(isinstance(op, MmaOp | ReduceOp) for op in ops_in(grid)):
             return
         runs = _runs(kernel, grid)
@@ -104,7 +104,8 @@ def _replace(regrid: Regrid, runs: Mapping[int, int], short: Sequence[int]) -> N
         for number in short
     }
     for taken in product((True, False), repeat=len(short)):
-        guard = all_are(insert, [(long[number], wanted) for number, wanted in zip(short, taken, strict=True)])
+        conditions = [(long[number], wanted) for number, wanted in zip(short, taken, strict=True)]
+        guard = all_are(insert, [*conditions, *([] if grid.guard is None else [(grid.guard, True)])])
         if guard != 0:
             changed = [number for number, wanted in zip(short, taken, strict=True) if wanted]
             blocks = _blocks(written, runs, changed, regrid.fixed)

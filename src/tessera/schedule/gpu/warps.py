@@ -25,10 +25,11 @@ from xdsl.ir import Block, Operation, SSAValue
 from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.live_tiles import live_registers
-from tessera.ir.tile.elementwise import CastOp, ElementwiseOp
+from tessera.ir.tile.elementwise import ArangeOp, BitcastOp, CastOp, ConstantOp, ElementwiseOp, SplatOp
 from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import REDUCING, ReduceOp, ScanByOp, ScanOp
+from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
 from tessera.ir.tile.shared import AllocSharedOp, CpAsyncOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
@@ -48,6 +49,24 @@ COLUMN_BYTES_PER_WARP = 8192
 MOST_ELEMENTS_PER_WARP = 2048
 """Of rows of bytes: 64 registers a thread hold them as f32."""
 MOST_WARPS = 16
+BUSY_THREADS = 1024
+"""Of a multiprocessor, each with 64 registers: with their loads under way memory is busy."""
+BUSY_LIVE = 80
+"""Most registers of a thread that tiles take, as `live_tiles` counts them, for 64 to hold all."""
+_REDUCING_LOOPS = (
+    scf.ForOp,
+    scf.YieldOp,
+    ArangeOp,
+    BitcastOp,
+    BroadcastOp,
+    CastOp,
+    ConstantOp,
+    ElementwiseOp,
+    ReduceOp,
+    ReshapeOp,
+    SplatOp,
+)
+"""What loops that reduce are made of, beside loads."""
 MOST_LIVE = 200
 """Registers of a thread that tiles take, as `live_tiles` counts them, without any in memory (gradients of LayerNorm of
 rows of 8192 with the sums for weights and bias on an H200: 0.47 of a copy's rate with 288, 0.71 with 144 and 72)."""
@@ -94,11 +113,18 @@ def _schedule_launch(unit: Operation, target: TargetRecord, knobs: Knobs) -> Non
 
 
 def _resident(grid: GridOp, products: list[MmaOp], warps: int, target: TargetRecord) -> int:
-    """Return how many programs of a launch run at once that does nothing but add products of rows that begin anywhere.
+    """Return how many programs of a launch are to run at once, 1 where that is the assembler's to decide.
 
-    The addresses of such rows take registers, of which the assembler would give threads more than leave room for as
-    many programs (f32 tiles of 64x64: 145 a thread, so that three programs of four warps run at once; four with 128).
+    Of programs whose loops only reduce what they load as many as have `BUSY_THREADS`: the assembler would give their
+    threads 70 to 100 registers, and too few then wait for memory (sums of 67 rows of bf16 on an H200: 0.74 of a copy's
+    rate, and 0.82). Where registers spilled the assembler decides after all (`backends/nvidia`).
+
+    Of programs that do nothing but add products of rows that begin anywhere: their addresses take registers, of which
+    the assembler would give threads more than leave room for as many programs (f32 tiles of 64x64: 145 a thread, so
+    that three programs of four warps run at once; four with 128).
     """
+    if _only_reduces(grid) and live_registers(grid.body.block) <= BUSY_LIVE * target.warp_size * warps:
+        return BUSY_THREADS // (target.warp_size * warps)
     if len(products) != 1 or not isinstance(products[0].parent_op(), scf.ForOp):
         return 1
     single = any(isinstance(op, CpAsyncOp) and decisions.INSIDE.on(op) for op in ops_in(grid))
@@ -111,6 +137,13 @@ def _resident(grid: GridOp, products: list[MmaOp], warps: int, target: TargetRec
     buffers = [op.result.type for op in ops_in(grid) if isinstance(op, AllocSharedOp)]
     bytes_ = sum(prod(type_.shape) * type_.dtype.bytes for type_ in buffers) + gpu_rates.OF_A_PROGRAM_BYTES
     return int(min(gpu_rates.resident(sums, warps), target.shared_bytes / bytes_))
+
+
+def _only_reduces(grid: GridOp) -> bool:
+    """Return whether a launch has loops, which load and reduce and do nothing else."""
+    loops = [op for op in ops_in(grid) if isinstance(op, scf.ForOp)]
+    inner = {type(op) for loop in loops for op in ops_in(loop) if op is not loop}
+    return LoadOp in inner and inner <= {LoadOp, *_REDUCING_LOOPS}
 
 
 def _with_room(unit: Operation, warps: int, target: TargetRecord) -> int:

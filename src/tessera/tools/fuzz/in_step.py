@@ -170,17 +170,24 @@ def run_launch(func: FuncOp, arrays: Mapping[int, Guarded], scalars: Mapping[int
         Unknown: an op that this machine does not know, or very many programs.
     """
     whole = {at: value for at, value in scalars.items() if isinstance(value, int)}
-    count = programs_of(func, {at: guarded.view.shape for at, guarded in arrays.items()}, whole)
+    views = {at: guarded.view for at, guarded in arrays.items()}
+    strides = {at: [stride // view.itemsize for stride in view.strides] for at, view in views.items()}
+    count = programs_of(func, {at: view.shape for at, view in views.items()}, whole, strides)
     if count > MOST_PROGRAMS:
         raise Unknown("many programs")
     for number in range(count):
         InStep(func, arrays, scalars, number, count).run()
 
 
-def programs_of(func: FuncOp, sizes: Mapping[int, tuple[int, ...]], scalars: Mapping[int, int]) -> int:
-    """Return how many programs a launch has for arguments of given sizes."""
+def programs_of(
+    func: FuncOp,
+    sizes: Mapping[int, tuple[int, ...]],
+    scalars: Mapping[int, int],
+    strides: Mapping[int, Sequence[int]],
+) -> int:
+    """Return how many programs a launch has for arguments of given sizes and strides."""
     grid: list[tuple[Any, int]] = json.loads(func.grid.data)
-    return prod(max(-(-evaluate(extent, sizes, scalars) // block), 0) for extent, block in grid)
+    return prod(max(-(-evaluate(extent, sizes, scalars, strides) // block), 0) for extent, block in grid)
 
 
 def _block_of(guarded: Guarded) -> tuple[Array, int]:

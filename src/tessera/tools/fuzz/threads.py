@@ -141,7 +141,8 @@ def _wrong(program: tree.Program, func: FuncOp) -> str:
     empty = any(0 in shape for shape in sizes.values())
     if empty or any(isinstance(op, scf.WhileOp) for op in func.walk()):
         raise Unknown("a loop of unknown length")
-    count = programs_of(func, sizes, scalars)
+    strides = {at: [prod(shape[axis + 1 :]) for axis in range(len(shape))] for at, shape in sizes.items()}
+    count = programs_of(func, sizes, scalars, strides)
     for number in sorted({0, count - 1} if count else set[int]()):
         machine = Machine(func, sizes, number, scalars, count if any(param.parts for param in func.parameters) else 1)
         if races := machine.run():

@@ -68,3 +68,20 @@ def test_the_columns_of_few_rows_are_reduced_by_a_thread_each(dtype: Any, rows: 
 @pytest.mark.parametrize("dtype", [ts.f32, ts.bf16, ts.fp8_e4m3], ids=lambda dtype: dtype.name)
 def test_the_columns_of_more_rows_have_a_warp_for_2048_elements(dtype: Any) -> None:
     assert warps(columns(dtype, 32)) == 16384 // dtype.bytes // 2048
+
+
+@ts.kernel
+def over_rows(x: ts.Tensor["a", "b", ts.bf16], y: ts.Tensor["b", ts.f32]):
+    for j in ts.tile.grid((b, 128)):
+        total = ts.tile.zeros((128,), ts.f32)
+        for i in ts.tile.range(0, a, 64):
+            total += ts.tile.sum(x[i : i + 64, j : j + 128].to(ts.f32), 0)
+        y[j : j + 128] = total
+
+
+def test_loops_that_reduce_leave_room_for_programs_that_wait_for_memory() -> None:
+    made = ts.compile(over_rows, target="sm_90a", dims={"a": 67, "b": 2518016})
+    (measured,) = made.reflection["kernels"].values()
+    assert measured["threads"] == 128
+    assert measured["registers"] <= 64
+    assert measured.get("spill_store_bytes", 0) == 0
