@@ -4,6 +4,7 @@ Rules: a matrix kernel gets one warp per 4096 accumulator elements (128 register
 is as near to 64x64 as can be; others one warp per 1024 elements of the largest tile (32 a thread, 64 bytes of bf16
 in flight: measured best for several short rows), and one per 4 KB of a long row that is reduced, as fewer warps have
 less to combine (bf16 rows of 2000 to 12000 on an H200: softmax 0.77 to 1.01 of a copy's rate, argmax 0.53 to 0.87).
+What a loop loads in one round counts together: sums of two arrays by one warp per 4 KB of each took all registers.
 The columns of few rows take a warp per 4 KB, so that threads reduce them without others, those of more rows one per
 2048 elements, or 8 KB of all that is loaded: fewer warps meet at the end, which pays where loops are short (32 rows of
 bf16 on an H200: 0.50 to 0.9 of a copy's rate; twice as many elements a warp: 0.97, but 0.69 for 0.74 of 20000 rows).
@@ -182,7 +183,17 @@ def _of_rows(ops: Iterable[Operation], elements: int) -> int:
     rows = [type_ for type_ in loaded if isinstance(type_, TileType) and max(type_.shape) == elements]
     if not rows:
         return 0
-    return min(MOST_ELEMENTS_PER_WARP, *(ROW_BYTES_PER_WARP // type_.dtype.bytes for type_ in rows))
+    most = min(ROW_BYTES_PER_WARP // type_.dtype.bytes for type_ in rows)
+    return min(MOST_ELEMENTS_PER_WARP, most, ROW_BYTES_PER_WARP // _loaded_a_round(ops, elements))
+
+
+def _loaded_a_round(ops: Iterable[Operation], elements: int) -> int:
+    """Return the bytes that a round of a loop loads for each element of the largest tiles, 1 without such a loop."""
+    together = Counter[Block | None]()
+    for op in ops:
+        if isinstance(op, LoadOp) and _elements(op.result.type) == elements and isinstance(op.parent_op(), scf.ForOp):
+            together[op.parent_block()] += dtype_of(element_of(op.result.type)).bytes
+    return max(together.values(), default=1)
 
 
 def _of_columns(ops: Iterable[Operation], elements: int) -> int:
