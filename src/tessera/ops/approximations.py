@@ -60,3 +60,9 @@ def log1p(x: Any, rough: Any) -> Any:
 def exp(x: Any, rough: Any) -> Any:
     """Return e to the power of x."""
     return ts.tile.exp2(x * LOG2_E) if rough else ts.tile.exp(x)
+
+
+@ts.function
+def exp_for(x: Any, dtype: Any) -> Any:
+    """Return e to the power of x, for results of a dtype."""
+    return exp(x, dtype.bits == 16)

@@ -52,6 +52,11 @@ MOST_WARPS = 16
 MOST_LIVE = 200
 """Registers of a thread that tiles take, as `live_tiles` counts them, without any in memory (gradients of LayerNorm of
 rows of 8192 with the sums for weights and bias on an H200: 0.47 of a copy's rate with 288, 0.71 with 144 and 72)."""
+HELD_LEAST, HELD_MOST = 24, 96
+"""Registers of a thread that hold parts of rows, where the assembler is told how many programs are to run at once."""
+BESIDE_ROWS = 16
+REGISTERS_TOGETHER = 8
+"""Registers that a thread needs beside them, and that are given out at once."""
 ROWS_PER_WARP = 16
 FEW_ROWS = 8
 LEAST_COLUMNS = 256
@@ -90,7 +95,8 @@ def _schedule_launch(unit: Operation, target: TargetRecord, knobs: Knobs) -> Non
         decisions.ROWS_ONLY.write(op, int(rows_only))
     if products and isinstance(unit, GridOp) and len(unit.block_sizes) == 2:
         decisions.GROUP.write(unit, knobs.group_m or int(KNOBS["group_m"].default))
-    if isinstance(unit, GridOp) and (resident := _resident(unit, products, warps, target)) > 1:
+    room = _resident if products else _resident_rows
+    if isinstance(unit, GridOp) and (resident := room(unit, products, warps, target)) > 1:
         decisions.RESIDENT.write(unit, resident)
 
 
@@ -112,6 +118,19 @@ def _resident(grid: GridOp, products: list[MmaOp], warps: int, target: TargetRec
     buffers = [op.result.type for op in ops_in(grid) if isinstance(op, AllocSharedOp)]
     bytes_ = sum(prod(type_.shape) * type_.dtype.bytes for type_ in buffers) + gpu_rates.OF_A_PROGRAM_BYTES
     return int(min(gpu_rates.resident(sums, warps), target.shared_bytes / bytes_))
+
+
+def _resident_rows(grid: GridOp, _products: list[MmaOp], warps: int, target: TargetRecord) -> int:
+    """Return how many programs of a launch run at once whose threads hold parts of rows that they reduce.
+
+    The assembler would compute all of a row's functions before it adds up the first two, in as many registers again:
+    one program of rows of 16384 then waits for memory alone (log_softmax on an H200: 0.60 of a copy's rate).
+    """
+    held = live_registers(grid.body.block) / (target.warp_size * warps)
+    if not HELD_LEAST <= held <= HELD_MOST or not any(isinstance(op, REDUCING) for op in ops_in(grid)):
+        return 1
+    registers = -(-(held + BESIDE_ROWS) // REGISTERS_TOGETHER) * REGISTERS_TOGETHER
+    return int(gpu_rates.REGISTERS // registers // warps)
 
 
 def _with_room(unit: Operation, warps: int, target: TargetRecord) -> int:
