@@ -15,9 +15,14 @@ NEAR = 0.0625
 """Up to here logarithms of 1 + f are a polynomial in f: those of GPUs' units are right to 2^-22, however small."""
 
 
-def suffice(dtype: DType) -> str:
-    """Return the dtype's name where kernels may compute so with its numbers, else nothing: 16 bits under `fast`."""
-    return dtype.name if dtype.bits == 16 and current_profile() == "fast" else ""
+def suffice(dtype: DType, simt: bool) -> str:
+    """Return the dtype's name where kernels compute so with its numbers, else nothing.
+
+    Args:
+        dtype: what the numbers are given as and rounded to.
+        simt: whether a GPU computes: CPUs have no unit for logarithms.
+    """
+    return dtype.name if simt and dtype.bits == 16 and current_profile() == "fast" else ""
 
 
 @ts.function

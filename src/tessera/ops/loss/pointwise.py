@@ -33,9 +33,9 @@ def _whole(x: Any, weight: Any, pos_weight: Any) -> tuple[bool, bool]:
     return first, second
 
 
-def _numbers(dtype: DType) -> dict[str, Any]:
+def _numbers(dtype: DType, simt: bool) -> dict[str, Any]:
     """Return the constants of kernels that say how they compute with a dtype."""
-    return {"rough": approximations.suffice(dtype), "acc": rows.accumulator(dtype)}
+    return {"rough": approximations.suffice(dtype, simt), "acc": rows.accumulator(dtype)}
 
 
 def _launch(
@@ -54,7 +54,7 @@ def _launch(
         reductions.fill(out, 0.0 * reductions.scale(divisor))
         return
     given = x, y, weight, pos_weight
-    fixed = {"kind": kind, "whole": _whole(x, weight, pos_weight), **_numbers(arrays.dtype_of(x))}
+    fixed = {"kind": kind, "whole": _whole(x, weight, pos_weight), **_numbers(arrays.dtype_of(x), rows.is_simt(x))}
     if not reduced:
         kernels.elements(*given, out, knob, **fixed)
         return
@@ -97,7 +97,12 @@ def _launch_gradient(
     grad_x, grad_y = map(present, results)
     if grad_x is grad_y is None:
         return
-    fixed = {"kind": kind, "whole": _whole(x, weight, pos_weight), **_numbers(arrays.dtype_of(x)), "reduced": reduced}
+    fixed = {
+        "kind": kind,
+        "whole": _whole(x, weight, pos_weight),
+        **_numbers(arrays.dtype_of(x), rows.is_simt(x)),
+        "reduced": reduced,
+    }
     kernels.gradients(grad, x, y, weight, pos_weight, grad_x, grad_y, knob, reductions.scale(divisor), **fixed)
 
 
@@ -242,7 +247,7 @@ class PointwiseLoss:
             dump: as for `ts.compile`.
         """
         given: dict[str, Any] = dict.fromkeys(("weight", "pos_weight"))
-        given |= {"T": dtype, "kind": self.kinds[0], "whole": (False, False), **_numbers(dtype)}
+        given |= {"T": dtype, "kind": self.kinds[0], "whole": (False, False), **_numbers(dtype, False)}
         if gradient:
             return compiled(kernels.gradients, target, dump, None, reduced=True, **given)
         return compiled(kernels.sums, target, dump, None, S=rows.accumulator(dtype), **given)

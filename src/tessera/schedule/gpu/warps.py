@@ -203,7 +203,14 @@ def _of_rows(ops: Iterable[Operation], elements: int) -> int:
     if not rows:
         return 0
     most = min(ROW_BYTES_PER_WARP // type_.dtype.bytes for type_ in rows)
-    return min(MOST_ELEMENTS_PER_WARP, most, ROW_BYTES_PER_WARP // _loaded_a_round(ops, elements))
+    carried = MOST_ELEMENTS_PER_WARP // _carried(ops, elements)
+    return min(carried, most, ROW_BYTES_PER_WARP // _loaded_a_round(ops, elements))
+
+
+def _carried(ops: Iterable[Operation], elements: int) -> int:
+    """Return how many of the largest tiles a loop carries, which take registers beside what it loads; 1 for none."""
+    loops = [op for op in ops if isinstance(op, scf.ForOp)]
+    return max((sum(_elements(one.type) == elements for one in op.iter_args) for op in loops), default=0) or 1
 
 
 def _loaded_a_round(ops: Iterable[Operation], elements: int) -> int:
