@@ -52,11 +52,13 @@ MOST_WARPS = 16
 MOST_LIVE = 200
 """Registers of a thread that tiles take, as `live_tiles` counts them, without any in memory (gradients of LayerNorm of
 rows of 8192 with the sums for weights and bias on an H200: 0.47 of a copy's rate with 288, 0.71 with 144 and 72)."""
-HELD_LEAST, HELD_MOST = 24, 96
+HELD_LEAST, HELD_MOST = 24, 112
 """Registers of a thread that hold parts of rows, where the assembler is told how many programs are to run at once."""
 BESIDE_ROWS = 16
 REGISTERS_TOGETHER = 8
 """Registers that a thread needs beside them, and that are given out at once."""
+MANY_CARRIED = 3
+"""Tiles that a loop carries, from which on they take 64 registers of a thread at most."""
 ROWS_PER_WARP = 16
 FEW_ROWS = 8
 LEAST_COLUMNS = 256
@@ -127,7 +129,8 @@ def _resident_rows(grid: GridOp, _products: list[MmaOp], warps: int, target: Tar
     one program of rows of 16384 then waits for memory alone (log_softmax on an H200: 0.60 of a copy's rate).
     """
     held = live_registers(grid.body.block) / (target.warp_size * warps)
-    if not HELD_LEAST <= held <= HELD_MOST or not any(isinstance(op, REDUCING) for op in ops_in(grid)):
+    reducing = [op for op in ops_in(grid) if isinstance(op, REDUCING)]
+    if not HELD_LEAST <= held <= HELD_MOST or not reducing or not all(isinstance(op, ReduceOp) for op in reducing):
         return 1
     registers = -(-(held + BESIDE_ROWS) // REGISTERS_TOGETHER) * REGISTERS_TOGETHER
     return int(gpu_rates.REGISTERS // registers // warps)
@@ -165,6 +168,8 @@ def _warps(ops: Iterable[Operation], products: list[MmaOp], rows_only: bool, sha
     largest = max((_elements(result.type) for op in ops for result in op.results), default=1)
     reduces = any(isinstance(op, REDUCING) for op in ops)
     each = max(ELEMENTS_PER_WARP, _of_rows(ops, largest), _of_columns(ops, largest)) if reduces else ELEMENTS_PER_WARP
+    if reduces and (carried := _carried(ops, largest)) >= MANY_CARRIED:
+        each = min(each, MOST_ELEMENTS_PER_WARP // carried)
     # Two programs of fewer warps would evict each other's rows, which are read again, from the L1 cache (LayerNorm of
     # 75890 in bf16 on an H100: 0.51 to 0.69 of a copy's rate).
     if largest >= chunk_tiles.ELEMENTS and any(map(_stores_chunks, ops)):
@@ -202,8 +207,8 @@ def _of_rows(ops: Iterable[Operation], elements: int) -> int:
     rows = [type_ for type_ in loaded if isinstance(type_, TileType) and max(type_.shape) == elements]
     if not rows:
         return 0
-    most = min(ROW_BYTES_PER_WARP // type_.dtype.bytes for type_ in rows)
     carried = MOST_ELEMENTS_PER_WARP // _carried(ops, elements)
+    most = min(ROW_BYTES_PER_WARP // type_.dtype.bytes for type_ in rows)
     return min(carried, most, ROW_BYTES_PER_WARP // _loaded_a_round(ops, elements))
 
 
