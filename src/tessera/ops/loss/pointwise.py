@@ -18,7 +18,8 @@ from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present
 from tessera.target.artifact import Artifact
 
 BLOCK = 1024
-_PROGRAMS_A_UNIT = 8
+_PROGRAMS_A_UNIT = 4
+"""As many run at once: were there more, the last of them would run alone."""
 
 
 def _results(

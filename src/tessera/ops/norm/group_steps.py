@@ -11,11 +11,15 @@ from tessera.ops.steps import Arguments, Gradient, Step, like, present
 
 _WIDEST = 1024
 """Elements of a channel that are added up at a time."""
-_ALIGNED = 8
+ALIGNED = 8
 """Elements that begin where 16 bytes do, if numbers have two: rows of channels of so many are taken by channels."""
 _LEAST_BLOCK, _MOST_BLOCK = 2048, 16384
 _ROUNDS = 4
 """Blocks of a row at least, up to the largest block: longer rows are few at a time, so that caches hold them."""
+
+
+LAST: dict[str, Any] = {"forward": kernels.forward}
+"""The kernel that ran last."""
 
 
 def _rows(x: Any, groups: int) -> Any:
@@ -52,12 +56,13 @@ def _launch(results: Arguments, x: Any, weight: Any, bias: Any, groups: int, eps
         return
     out, mean, rstd = results[0], present(results[1]), present(results[2])
     size, acc = int(x.shape[2]), rows.accumulator(arrays.dtype_of(x))
-    if size % _ALIGNED:
-        kernels.forward(_rows(x, groups), weight, bias, _rows(out, groups), mean, rstd, groups, eps, S=size, acc=acc)
+    kernel = LAST["forward"] = kernels.forward if size % ALIGNED else kernels.forward_by_channels
+    if size % ALIGNED:
+        kernel(_rows(x, groups), weight, bias, _rows(out, groups), mean, rstd, groups, eps, S=size, acc=acc)
         return
     given, goal = _by_channels(x, groups), _by_channels(out, groups)
     block = blocks(int(given.shape[1]), size)
-    kernels.forward_by_channels(_rows(x, groups), given, weight, bias, goal, mean, rstd, groups, eps, acc=acc, **block)
+    kernel(_rows(x, groups), given, weight, bias, goal, mean, rstd, groups, eps, acc=acc, **block)
 
 
 def _gradient_results(
@@ -85,7 +90,7 @@ def _launch_gradient(
         return
     size, acc = int(x.shape[2]), rows.accumulator(arrays.dtype_of(x))
     of_weight, of_bias = map(present, vectors)
-    if size % _ALIGNED == 0:
+    if size % ALIGNED == 0:
         given, slopes, goal = (_by_channels(one, groups) for one in (x, grad, grad_x))
         sums = like(x, (2, *given.shape[:2]), acc)
         block = blocks(int(given.shape[1]), size)
