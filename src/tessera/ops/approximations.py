@@ -68,6 +68,26 @@ def exp(x: Any, rough: Any) -> Any:
 
 
 @ts.function
+def _inverse(x: Any) -> Any:
+    return 1.0 / x
+
+
+@ts.function
+def sigmoid(x: Any, rough: Any) -> Any:
+    """Return 1 / (1 + e^-x)."""
+    if rough:
+        below = 1.0 + ts.tile.exp2(x * -LOG2_E)
+        return ts.tile.inline_asm(below, meaning=_inverse, ptx="rcp.approx.ftz.f32 $0, $1;")
+    return ts.tile.sigmoid(x)
+
+
+@ts.function
+def silu(x: Any, rough: Any) -> Any:
+    """Return x / (1 + e^-x)."""
+    return x * sigmoid(x, rough) if rough else ts.tile.silu(x)
+
+
+@ts.function
 def exp_for(x: Any, dtype: Any) -> Any:
     """Return e to the power of x, for results of a dtype."""
     return exp(x, dtype.bits == 16)

@@ -16,19 +16,22 @@ from tests.unit.ops import library as lib
 from tests.unit.ops.test_flash_attention import emulated
 
 N = ts.dims("N")
-NAMES = ("log", "log_of_given", "log1p", "exp")
+NAMES = ("log", "log_of_given", "log1p", "exp", "sigmoid", "silu")
 EXACT = {"log": np.log, "log_of_given": np.log, "log1p": np.log1p, "exp": np.exp}
+EXACT |= {"sigmoid": lambda x: 1 / (1 + np.exp(-x)), "silu": lambda x: x / (1 + np.exp(-x))}
 SPECIAL = (0.0, -0.0, -1.0, -2.0, 1.0, np.inf, -np.inf, np.nan, 3e38, 1e-40, -1e-40)
 
 
 @ts.kernel
-def functions(x: ts.Tensor[N, ts.f32], y: ts.Tensor[4, N, ts.f32], rough: Constant):
+def functions(x: ts.Tensor[N, ts.f32], y: ts.Tensor[6, N, ts.f32], rough: Constant):
     for i in ts.tile.grid((N, 256)):
         some = x[i : i + 256]
         y[0, i : i + 256] = about.log(some, rough)
         y[1, i : i + 256] = about.log_of_given(some, rough)
         y[2, i : i + 256] = about.log1p(some, rough)
         y[3, i : i + 256] = about.exp(some, rough)
+        y[4, i : i + 256] = about.sigmoid(some, rough)
+        y[5, i : i + 256] = about.silu(some, rough)
 
 
 def numbers(count: int) -> Any:
@@ -43,7 +46,7 @@ def numbers(count: int) -> Any:
 @pytest.mark.parametrize("rough", ["bf16", "f16"])
 def test_approximations_are_right_to_sixteen_bits(rough):
     x = numbers(256)
-    found = np.full((4, x.size), np.nan, np.float32)
+    found = np.full((6, x.size), np.nan, np.float32)
     emulated(functions, "sm_90a", [x, found], {"N": x.size}, (), rough=rough)
     for name, row in zip(NAMES, found, strict=True):
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
@@ -57,7 +60,7 @@ def test_logarithms_of_f32_keep_their_bound_on_a_gpu():
     rng = np.random.default_rng(4)
     near = 1 + rng.standard_normal(512) * 2.0 ** rng.integers(-20, 0, 512)
     x = np.concatenate([near - 1, near, 2.0 ** rng.uniform(-149, 128, 512), SPECIAL]).astype(np.float32)
-    found = np.full((4, x.size), np.nan, np.float32)
+    found = np.full((6, x.size), np.nan, np.float32)
     emulated(functions, "sm_90a", [x, found], {"N": x.size}, (), rough="")
     for at, name in ((0, "log"), (2, "log1p")):
         with np.errstate(invalid="ignore", divide="ignore"):

@@ -89,7 +89,7 @@ def test_kernels_of_a_gpu_by_channels():
     sizes, block = {"M": 4, "K": 3, "L": 104, "C": 6}, {"BK": 2, "BS": 64}
     options = {"T": ts.bf16, "W": ts.f32, "A": ts.f32, "acc": ts.f32, **block}
     given = [x.reshape(4, -1), x, weight, bias, made, mean, rstd]
-    emulated(kernels.forward_by_channels, "sm_90a", given, sizes | {"N": 312}, (2, 1e-5), **options)
+    emulated(kernels.forward_by_channels, "sm_90a", given, sizes | {"N": 312}, (2, 1e-5), size=312, **options)
     images = x.reshape(2, 6, 104)
     lib.close(made.reshape(images.shape), exact(images, 2, weight, bias), ts.bf16, 1)
     emulated(kernels.backward_by_channels, "sm_90a", [grad, x, weight, mean, rstd, found, sums], sizes, (2,), **options)

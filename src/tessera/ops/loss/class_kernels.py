@@ -268,7 +268,9 @@ def backward(
         top, rest = stats[0, m : m + BM][:, None], stats[1, m : m + BM][:, None]
         chances = exp_for(block - top - rest, x.dtype) * stats[2, m : m + BM][:, None]
         own = (1.0 - smoothing).to(acc) * stats[3, m : m + BM][:, None]
-        found = chances - ts.tile.where(v + first + ts.tile.arange(BV, dtype=ts.i64)[None, :] == t, own, 0.0)
+        place = t - (v + first)
+        inside = ts.tile.where((place >= 0) & (place < BV), place, -1).to(ts.i32)  # compared in one word
+        found = chances - ts.tile.where(ts.tile.arange(BV)[None, :] == inside, own, 0.0)
         if smooths:
             each = smoothing.to(acc) / classes
             found = found - (each if weight is None else (each * weight[v : v + BV].to(acc))[None, :])

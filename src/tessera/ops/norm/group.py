@@ -126,7 +126,8 @@ class Group:
         if size % ALIGNED:
             return compiled(kernels.forward, target, dump, sizes, S=size, **given)
         sizes |= {"K": channels, "L": size}
-        return compiled(kernels.forward_by_channels, target, dump, sizes, **blocks(channels, size), **given)
+        given |= {"size": channels * size, **blocks(channels, size)}
+        return compiled(kernels.forward_by_channels, target, dump, sizes, **given)
 
     @staticmethod
     def reference(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:

@@ -15,6 +15,8 @@ T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64)
 W = ts.dtype_var("W", ts.bf16, ts.f16, ts.f32, ts.f64)
 A = ts.dtype_var("A", ts.f32, ts.f64)
 B, C, G, K, L, M, N = ts.dims("B C G K L M N")
+TOGETHER = 8
+"""Elements that a thread adds up before they join others: registers are left for more rows."""
 
 
 @ts.function
@@ -102,30 +104,54 @@ def channel_sums(
 
 
 @ts.function
-def statistics(row: Any, m: Any, acc: Any, BN: Any) -> Any:
+def joined_with(means: Any, squares: Any, block: Any, inside: Any, before: Any) -> Any:
+    """Return the means and squares of groups of `before` elements each, and of those of a block that are inside.
+
+    Squares are sums over what elements differ by from their mean; how two of them make one is of Chan, 1979.
+    """
+    count = ts.tile.sum(inside.to(block.dtype), 1)
+    apart = ts.tile.where(inside, block - means[:, None], 0.0)
+    between = ts.tile.sum(apart, 1) / ts.tile.maximum(count, 1.0)
+    apart = ts.tile.where(inside, apart - between[:, None], 0.0)
+    part = between * (count / ts.tile.maximum(before + count, 1.0))
+    return means + part, squares + ts.tile.sum(apart * apart, 1) + between * part * before
+
+
+@ts.function
+def statistics(row: Any, m: Any, size: Any, acc: Any, BN: Any) -> Any:
     """Return the mean of a row and the sum of squares of what its elements differ by, each element read once.
 
-    Each place of a piece has a mean and a sum of its own (Welford, 1962), and all have one in the end (Chan, 1979).
+    Groups of elements that a thread has have a mean and a sum of their own, and all have one in the end. Nothing as
+    large as the mean is added up, so that what elements differ by may be a small part of it.
     """
-    size = row.shape[1]
-    means, squares = ts.tile.zeros((BN,), acc), ts.tile.zeros((BN,), acc)
+    means, squares = ts.tile.zeros((BN // TOGETHER,), acc), ts.tile.zeros((BN // TOGETHER,), acc)
     whole = size // BN
     for i in ts.tile.range(0, whole):
-        block = row[m, i * BN : (i + 1) * BN].to(acc)
-        apart = block - means
-        means = means + apart * (1.0 / (i + 1).to(acc))
-        squares = squares + apart * (block - means)
-    counts = ts.tile.zeros((BN,), acc) + whole.to(acc)
-    if whole * BN < size:
-        inside = ts.tile.arange(BN) < (size - whole * BN).to(ts.i32)
-        block = row[m, whole * BN : (whole + 1) * BN].to(acc)
-        apart = ts.tile.where(inside, block - means, 0.0)
-        means = means + apart * (1.0 / (whole + 1).to(acc))
-        squares = squares + apart * (block - means)
-        counts = counts + inside.to(acc)
-    mean = ts.tile.sum(means * counts) / size
-    apart = means - mean
-    return mean, ts.tile.sum(squares + apart * apart * counts)
+        block = row[m, i * BN : (i + 1) * BN].to(acc).reshape((BN // TOGETHER, TOGETHER))
+        apart = block - means[:, None]
+        between = ts.tile.sum(apart, 1) * (1.0 / TOGETHER)
+        apart = apart - between[:, None]
+        part = between * (1.0 / (i + 1).to(acc))
+        means = means + part
+        squares = squares + ts.tile.sum(apart * apart, 1) + between * part * (i * TOGETHER).to(acc)
+    before = 1.0 * whole * TOGETHER
+    counts = ts.tile.full((BN // TOGETHER,), before, acc)
+    if size % BN:
+        inside = (ts.tile.arange(BN) < size % BN).reshape((BN // TOGETHER, TOGETHER))
+        block = row[m, whole * BN : (whole + 1) * BN].to(acc).reshape((BN // TOGETHER, TOGETHER))
+        means, squares = joined_with(means, squares, block, inside, before)
+        counts = counts + ts.tile.sum(inside.to(acc), 1)
+    near = ts.tile.sum(ts.tile.where(counts > 0.0, means, 0.0)) / min(BN // TOGETHER, size // TOGETHER)
+    apart = means - near
+    mean = ts.tile.sum(apart * counts) / size
+    rest = apart - mean
+    return near + mean, ts.tile.sum(squares + rest * rest * counts)
+
+
+@ts.function
+def added(total: Any, block: Any) -> Any:
+    """Return sums of elements that a thread has, plus those of a block."""
+    return total + ts.tile.sum(block.reshape((block.shape[0], block.shape[1] // TOGETHER, TOGETHER)), 2)
 
 
 @ts.function
@@ -147,14 +173,15 @@ def forward_by_channels(
     rstd: ts.Tensor[M, A] | None,
     groups: I64,
     eps: F64,
+    size: Constant,
     acc: Constant,
     BK: Constant,
     BS: Constant,
 ):
-    """Normalise rows, which are given flat and by channels, then scale and shift each channel."""
+    """Normalise rows of `size` elements, which are given flat and by channels, then scale and shift each channel."""
     for m in ts.tile.grid((M, 1)):
-        middle, squares = statistics(row, m, acc, BK * BS)
-        scale = ts.tile.rsqrt(squares / N + eps.to(acc))
+        middle, squares = statistics(row, m, size, acc, BK * BS)
+        scale = ts.tile.rsqrt(squares / size + eps.to(acc))
         if mean is not None:
             mean[m] = middle
         if rstd is not None:
@@ -188,11 +215,11 @@ def backward_by_channels(
         middle, scale = mean[m], rstd[m]
         along, total = ts.tile.zeros((BK,), acc), ts.tile.zeros((BK,), acc)
         for k in ts.tile.range(0, K, BK):
-            scaled, plain = ts.tile.zeros((BK, BS), acc), ts.tile.zeros((BK, BS), acc)
+            scaled, plain = (ts.tile.zeros((BK, BS // TOGETHER), acc),) * 2
             for s in ts.tile.range(0, L, BS):
                 g = grad[m, k : k + BK, s : s + BS].to(acc)
-                plain = plain + g
-                scaled = scaled + g * (x[m, k : k + BK, s : s + BS].to(acc) - middle)
+                plain = added(plain, g)
+                scaled = added(scaled, g * (x[m, k : k + BK, s : s + BS].to(acc) - middle))
             of_weight, of_bias = ts.tile.sum(scaled, 1) * scale, ts.tile.sum(plain, 1)
             sums[0, m, k : k + BK] = of_weight
             sums[1, m, k : k + BK] = of_bias

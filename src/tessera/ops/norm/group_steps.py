@@ -11,7 +11,7 @@ from tessera.ops.steps import Arguments, Gradient, Step, like, present
 
 _WIDEST = 1024
 """Elements of a channel that are added up at a time."""
-ALIGNED = 8
+ALIGNED = kernels.TOGETHER
 """Elements that begin where 16 bytes do, if numbers have two: rows of channels of so many are taken by channels."""
 _LEAST_BLOCK, _MOST_BLOCK = 2048, 16384
 _ROUNDS = 4
@@ -56,13 +56,16 @@ def _launch(results: Arguments, x: Any, weight: Any, bias: Any, groups: int, eps
         return
     out, mean, rstd = results[0], present(results[1]), present(results[2])
     size, acc = int(x.shape[2]), rows.accumulator(arrays.dtype_of(x))
-    kernel = LAST["forward"] = kernels.forward if size % ALIGNED else kernels.forward_by_channels
     if size % ALIGNED:
-        kernel(_rows(x, groups), weight, bias, _rows(out, groups), mean, rstd, groups, eps, S=size, acc=acc)
+        LAST["forward"] = kernels.forward
+        kernels.forward(_rows(x, groups), weight, bias, _rows(out, groups), mean, rstd, groups, eps, S=size, acc=acc)
         return
     given, goal = _by_channels(x, groups), _by_channels(out, groups)
-    block = blocks(int(given.shape[1]), size)
-    kernel(_rows(x, groups), given, weight, bias, goal, mean, rstd, groups, eps, acc=acc, **block)
+    flat, block = _rows(x, groups), blocks(int(given.shape[1]), size)
+    LAST["forward"] = kernels.forward_by_channels
+    kernels.forward_by_channels(
+        flat, given, weight, bias, goal, mean, rstd, groups, eps, size=int(flat.shape[1]), acc=acc, **block
+    )
 
 
 def _gradient_results(

@@ -35,6 +35,8 @@ from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
 from tessera.ir.walking import ops_in
+from tessera.numerics.assembly import is_assembly
+from tessera.numerics.functions import record_of
 from tessera.schedule.gpu import chunk_tiles
 from tessera.schedule.gpu.instructions import by_threads
 from tessera.schedule.knobs import KNOBS, Knobs
@@ -54,6 +56,8 @@ MOST_LIVE = 200
 rows of 8192 with the sums for weights and bias on an H200: 0.47 of a copy's rate with 288, 0.71 with 144 and 72)."""
 HELD_LEAST, HELD_MOST = 24, 112
 """Registers of a thread that hold parts of rows, where the assembler is told how many programs are to run at once."""
+CHEAP = 4
+"""Instructions of a function up to which registers for its terms do not count: a division's."""
 BESIDE_ROWS = 16
 REGISTERS_TOGETHER = 8
 """Registers that a thread needs beside them, and that are given out at once."""
@@ -129,11 +133,29 @@ def _resident_rows(grid: GridOp, _products: list[MmaOp], warps: int, target: Tar
     one program of rows of 16384 then waits for memory alone (log_softmax on an H200: 0.60 of a copy's rate).
     """
     held = live_registers(grid.body.block) / (target.warp_size * warps)
-    reducing = [op for op in ops_in(grid) if isinstance(op, REDUCING)]
+    ops = list(ops_in(grid))
+    reducing = [op for op in ops if isinstance(op, REDUCING)]
     if not HELD_LEAST <= held <= HELD_MOST or not reducing or not all(isinstance(op, ReduceOp) for op in reducing):
+        return 1
+    loops = [op for op in ops if isinstance(op, scf.ForOp)]
+    # A loop that loads a round ahead takes registers that are not known yet, and one that only adds up has enough.
+    if any(map(_reduces_in, loops)) or (loops and not any(map(_is_dear, ops))):
         return 1
     registers = -(-(held + BESIDE_ROWS) // REGISTERS_TOGETHER) * REGISTERS_TOGETHER
     return int(gpu_rates.REGISTERS // registers // warps)
+
+
+def _is_dear(op: Operation) -> bool:
+    """Return whether an op is a function of floats, and of more than a few instructions, of a tile."""
+    if not isinstance(op, ElementwiseOp) or not _elements(op.result.type):
+        return False
+    name = op.fn.data
+    return is_assembly(name) or (record_of(name).domain == "float" and record_of(name).cost > CHEAP)
+
+
+def _reduces_in(loop: Operation) -> bool:
+    """Return whether a loop reduces tiles."""
+    return any(isinstance(op, REDUCING) for op in ops_in(loop))
 
 
 def _with_room(unit: Operation, warps: int, target: TargetRecord) -> int:
@@ -213,8 +235,11 @@ def _of_rows(ops: Iterable[Operation], elements: int) -> int:
 
 
 def _carried(ops: Iterable[Operation], elements: int) -> int:
-    """Return how many of the largest tiles a loop carries, which take registers beside what it loads; 1 for none."""
-    loops = [op for op in ops if isinstance(op, scf.ForOp)]
+    """Return how many of the largest tiles a loop carries, which take registers beside what it loads; 1 for none.
+
+    Loops that reduce tiles do not count: their warps wait for one another in every round.
+    """
+    loops = [op for op in ops if isinstance(op, scf.ForOp) and not _reduces_in(op)]
     return max((sum(_elements(one.type) == elements for one in op.iter_args) for op in loops), default=0) or 1
 
 

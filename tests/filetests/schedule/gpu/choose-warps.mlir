@@ -78,7 +78,7 @@ tessera_tile.kernel @two_sums profile "fast" (
     %whole = tessera_tile.reduce "sum" %sum axis 0 : !tessera_tile.tile<4096xf32> -> f32
     tessera_tile.store %whole, %z[%i] [1] drop [0] : f32, !tessera_tile.tensor<?xf32>
   }
-  // CHECK: tessera_schedule.num_warps = #builtin.int<4>, tessera_schedule.resident = #builtin.int<
+  // CHECK: tessera_schedule.num_warps = #builtin.int<4>}
   tessera_tile.return
 }
 
