@@ -43,6 +43,10 @@ def blocks(count: int, width: int, operands: int, lengths: Lengths | None = None
     return {"whole": True, "BM": 1 << (several.bit_length() - 1), "B": 1}
 
 
+def _blocks(x: Any, operands: int) -> dict[str, Any]:
+    return blocks(int(x.shape[0]), int(x.shape[1]), operands, _LENGTHS[operands])
+
+
 def power_of(p: float) -> int | None:
     """Return the exponent of a norm where kernels have it for themselves."""
     return int(p) if p in (1.0, 2.0) else None
@@ -75,7 +79,7 @@ def _launch_cosines(
         reductions.fill(out, 0.0 * reductions.scale(divisor))
         return
     acc, losses = rows.accumulator(arrays.dtype_of(x)), _losses(out, x, reduced)
-    kernels.cosines(x, y, target, losses, stats, margin, acc=acc, **blocks(*map(int, x.shape), 2, _LENGTHS[2]))
+    kernels.cosines(x, y, target, losses, stats, margin, acc=acc, **_blocks(x, 2))
     _finish(out, losses, reduced, divisor)
 
 
@@ -167,7 +171,7 @@ def _launch_triplets(
         return
     acc, losses = rows.accumulator(arrays.dtype_of(anchor)), _losses(out, anchor, reduced)
     given = anchor, positive, negative, losses, stats, margin, p, eps
-    kernels.triplets(*given, power=power_of(p), acc=acc, **blocks(*map(int, anchor.shape), 3, _LENGTHS[3]))
+    kernels.triplets(*given, power=power_of(p), acc=acc, **_blocks(anchor, 3))
     _finish(out, losses, reduced, divisor)
 
 

@@ -33,6 +33,12 @@ def finite(top: Any) -> Any:
 
 
 @ts.function
+def results_of(y: Any, sums: Any) -> Any:
+    """Return what a kernel writes."""
+    return sums if y is None else y
+
+
+@ts.function
 def finished(row: Any, powers: Any, top: Any, total: Any, form: Any, masked: Any) -> Any:
     """Return results of elements, their powers of e, and the largest and the sum of all of them."""
     if masked:
@@ -60,7 +66,7 @@ def rows(
     acc: Constant,
 ):
     """Softmax of rows, its logarithm, or the logarithms of their sums."""
-    made = sums.dtype if y is None else y.dtype
+    made = results_of(y, sums).dtype
     for m in ts.tile.grid((M, 1)):
         part = mask[m % P, :] if mask is not None else None
         last = m % queries + (N - queries) if causal else None
@@ -89,7 +95,7 @@ def wide_rows(
     BN: Constant = 4096,
 ):
     """The same by pieces of rows: each place of a piece has its largest and its sum, and all have one in the end."""
-    made = sums.dtype if y is None else y.dtype
+    made = results_of(y, sums).dtype
     for m in ts.tile.grid((M, 1)):
         end = min(m % queries + (N - queries), N - 1) if causal else N - 1
         tops = ts.tile.full((BN,), -INF, acc)
@@ -126,7 +132,7 @@ def columns(
     BB: Constant,
 ):
     """The same along a dimension in the middle: blocks of columns carry their largest and their sum."""
-    made = sums.dtype if y is None else y.dtype
+    made = results_of(y, sums).dtype
     for a, b in ts.tile.grid((A, 1), (B, BB)):
         top = ts.tile.full((BB,), -INF, acc)
         total = ts.tile.zeros((BB,), acc)
