@@ -1,6 +1,6 @@
 """Measures library ops, forward and backward, beside a copy, PyTorch, `torch.compile` and on a GPU Liger-Kernel.
 
-    python benchmarks/library.py [--only rms ln] [--widths 1024 8192] [--turns 3] [--minutes 5] [--csv library.csv]
+    python benchmarks/library.py [--only rms ln] [--widths 1024 8192] [--peers eager] [--minutes 5] [--csv library.csv]
 
 Arrays are bf16, or of `--kind`; `--device cpu` measures on this CPU, with a sixteenth of the elements. Every result is
 compared with PyTorch in float64 before contestants are timed in turns, on a GPU after a flush of L2. `of copy` is the

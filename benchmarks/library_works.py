@@ -252,8 +252,8 @@ def l2(torch: Any, rows: int, width: int) -> Work:
 
 
 def group(torch: Any, rows: int, width: int) -> Work:
-    """GroupNorm of 32 groups of four channels, of `width` elements each."""
-    channels, groups = 128, 32
+    """GroupNorm of 24 groups of four channels, of `width` elements each."""
+    channels, groups = 96, 24
     x = random_rows(torch, max(rows // channels, 1), channels, width)
     w, b = random_rows(torch, channels), random_rows(torch, channels)
     theirs = torch.nn.functional.group_norm
