@@ -1,6 +1,6 @@
 """Measures library ops, forward and backward, beside a copy, PyTorch, `torch.compile` and on a GPU Liger-Kernel.
 
-    python benchmarks/library.py [--only rms ln] [--widths 1024 8192] [--turns 3] [--minutes 5] [--csv library.csv]
+    python benchmarks/library.py [--only rms ln] [--widths 1024 8192] [--peers eager] [--minutes 5] [--csv library.csv]
 
 Arrays are bf16, or of `--kind`; `--device cpu` measures on this CPU, with a sixteenth of the elements. Every result is
 compared with PyTorch in float64 before contestants are timed in turns, on a GPU after a flush of L2. `of copy` is the
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import csv
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -22,12 +22,16 @@ from typing import Any
 
 from foundation import torch_or_none
 from gemm_timing import Timer
-from library_works import PLACE, WORKS
+from library_losses import LOSSES
+from library_works import PLACE, Work
+from library_works import WORKS as OTHERS
 from rich.console import Console
 from rich.table import Table
 
 ELEMENTS = 1 << 27
 WIDTHS = (256, 1024, 4096, 8192, 16384)
+WORKS = {**OTHERS, **LOSSES}
+PEERS = ("eager", "compiled", "liger")
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=sorted(WORKS), default=sorted(WORKS))
     parser.add_argument("--widths", nargs="+", type=int, default=WIDTHS, help="elements of a row")
+    parser.add_argument("--peers", nargs="*", choices=PEERS, default=PEERS, help="contestants beside a copy")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=60.0, help="no work begins later")
     parser.add_argument("--csv", type=Path, help="file for the results")
@@ -74,7 +79,7 @@ def main() -> int:
         for width in args.widths:
             if time.monotonic() < end:
                 torch.manual_seed(0)
-                for line in measured(torch, timer, name, width, args.turns):
+                for line in measured(torch, timer, name, width, args.turns, args.peers):
                     lines.append(line)
                     print(name, width, line.direction, line.seconds, flush=True)
     shown(lines)
@@ -111,14 +116,15 @@ class Calls:
         return {name: median(found) for name, found in seconds.items()}
 
 
-def measured(torch: Any, timer: Timer | Calls, name: str, width: int, turns: int) -> Iterator[Line]:
+def measured(
+    torch: Any, timer: Timer | Calls, name: str, width: int, turns: int, peers: Collection[str]
+) -> Iterator[Line]:
     """Check an op, and measure both directions."""
     elements = ELEMENTS if PLACE.device == "cuda" else ELEMENTS // 16
     work = WORKS[name](torch, elements // width, width)
-    ours, eager = work.ours, work.eager
     if not work.is_random:
         check(torch, work)
-    contestants = {"tessera": ours, "eager": eager, "compiled": torch.compile(eager, dynamic=False), **work.others}
+    contestants = {"tessera": work.ours} | {one: call for one, call in others(torch, work).items() if one in peers}
     with torch.no_grad():
         calls: dict[str, Callable[[], Any]] = {
             one: (lambda call=call: call(*work.inputs)) for one, call in contestants.items()
@@ -127,13 +133,20 @@ def measured(torch: Any, timer: Timer | Calls, name: str, width: int, turns: int
     if not work.backward_bytes:
         return
     results = {one: as_tuple(call(*work.inputs)) for one, call in contestants.items()}
-    grads = tuple(map(torch.randn_like, results["eager"]))
+    grads = tuple(map(torch.randn_like, results["tessera"]))
     wanted = [one for one in work.inputs if one.requires_grad]
     calls = {
         one: (lambda result=result: torch.autograd.grad(result, wanted, grads, retain_graph=True))
         for one, result in results.items()
     }
     yield Line(name, width, "backward", in_turns(torch, timer, calls, work.backward_bytes, turns))
+
+
+def others(torch: Any, work: Work) -> dict[str, Callable[..., Any]]:
+    """Return all contestants but ours and a copy."""
+    if work.is_slow:
+        return dict(work.others)
+    return {"eager": work.eager, "compiled": torch.compile(work.eager, dynamic=False), **work.others}
 
 
 def check(torch: Any, work: Any) -> None:
@@ -171,8 +184,7 @@ def shown(lines: list[Line]) -> None:
     """Print a table."""
     table = Table("op", "width", "pass", "µs", "of copy", "of eager", "of compiled", "of liger")
     for one in lines:
-        peers = ("copy", "eager", "compiled", "liger")
-        ratios = (f"{one.ratio(peer):.2f}" if peer in one.seconds else "" for peer in peers)
+        ratios = (f"{one.ratio(peer):.2f}" if peer in one.seconds else "" for peer in ("copy", *PEERS))
         table.add_row(one.work, str(one.width), one.direction, f"{1e6 * one.seconds['tessera']:.0f}", *ratios)
     console = Console()
     console.width = max(console.width, 100)

@@ -22,6 +22,7 @@ class Work:
         backward_bytes: read and written by the gradients; 0 where none are measured.
         others: more contestants by name, called like the first ones.
         is_random: whether results cannot be compared.
+        is_slow: whether what PyTorch writes is no contestant: it only says what is right.
     """
 
     ours: Callable[..., Any]
@@ -31,6 +32,7 @@ class Work:
     backward_bytes: int
     others: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Callable[..., Any]])
     is_random: bool = False
+    is_slow: bool = False
 
 
 def liger(module: str, name: str, call: Callable[[Any], Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
@@ -63,13 +65,14 @@ class Place:
 PLACE = Place()
 
 
-def _random(torch: Any, *shape: int) -> Any:
+def random_rows(torch: Any, *shape: int) -> Any:
+    """Return normal numbers that need a gradient."""
     return torch.randn(shape, device=PLACE.device, dtype=getattr(torch, PLACE.kind)).requires_grad_()
 
 
 def rms(torch: Any, rows: int, width: int) -> Work:
     """RMSNorm with weights."""
-    x, w = _random(torch, rows, width), _random(torch, width)
+    x, w = random_rows(torch, rows, width), random_rows(torch, width)
     f = torch.nn.functional
     return Work(
         lambda x, w: op.norm.rms(x, width, w, 1e-6),
@@ -83,7 +86,7 @@ def rms(torch: Any, rows: int, width: int) -> Work:
 
 def ln(torch: Any, rows: int, width: int) -> Work:
     """LayerNorm with weights and bias."""
-    x, w, b = _random(torch, rows, width), _random(torch, width), _random(torch, width)
+    x, w, b = random_rows(torch, rows, width), random_rows(torch, width), random_rows(torch, width)
     f = torch.nn.functional
     return Work(
         lambda x, w, b: op.norm.ln(x, width, w, b, 1e-5),
@@ -97,7 +100,7 @@ def ln(torch: Any, rows: int, width: int) -> Work:
 
 def added_rms(torch: Any, rows: int, width: int) -> Work:
     """RMSNorm of a sum with a residual."""
-    x, residual, w = _random(torch, rows, width), _random(torch, rows, width), _random(torch, width)
+    x, residual, w = random_rows(torch, rows, width), random_rows(torch, rows, width), random_rows(torch, width)
     f = torch.nn.functional
 
     def theirs(x: Any, residual: Any, w: Any) -> Any:
@@ -115,14 +118,14 @@ def added_rms(torch: Any, rows: int, width: int) -> Work:
 
 def softmax(torch: Any, rows: int, width: int) -> Work:
     """Softmax of rows."""
-    x = _random(torch, rows, width)
+    x = random_rows(torch, rows, width)
     theirs = liger("softmax", "LigerSoftmaxFunction", lambda call: call)
     return Work(lambda x: op.softmax(x, 1), lambda x: torch.softmax(x, 1), (x,), 2 * x.nbytes, 3 * x.nbytes, theirs)
 
 
 def cross_entropy(torch: Any, rows: int, width: int) -> Work:
     """Cross-entropy of rows of logits, a loss for each."""
-    x, target = _random(torch, rows, width), torch.randint(0, width, (rows,), device=PLACE.device)
+    x, target = random_rows(torch, rows, width), torch.randint(0, width, (rows,), device=PLACE.device)
     f = torch.nn.functional
     return Work(
         lambda x, target: op.loss.cross_entropy(x, target, reduction="none"),
@@ -135,7 +138,7 @@ def cross_entropy(torch: Any, rows: int, width: int) -> Work:
 
 def swiglu(torch: Any, rows: int, width: int) -> Work:
     """SwiGLU of a gate and a value."""
-    x, y = _random(torch, rows, width), _random(torch, rows, width)
+    x, y = random_rows(torch, rows, width), random_rows(torch, rows, width)
     f = torch.nn.functional
     theirs = liger("swiglu", "LigerSiLUMulFunction", lambda call: call)
     return Work(op.activation.swiglu, lambda x, y: f.silu(x) * y, (x, y), 3 * x.nbytes, 5 * x.nbytes, theirs)
@@ -143,25 +146,25 @@ def swiglu(torch: Any, rows: int, width: int) -> Work:
 
 def mse(torch: Any, rows: int, width: int) -> Work:
     """Mean of squared differences."""
-    x, y = _random(torch, rows, width), _random(torch, rows, width)
+    x, y = random_rows(torch, rows, width), random_rows(torch, rows, width)
     return Work(op.mse, torch.nn.functional.mse_loss, (x, y), 2 * x.nbytes, 4 * x.nbytes)
 
 
 def total(torch: Any, rows: int, width: int) -> Work:
     """Sums of rows."""
-    x = _random(torch, rows, width)
+    x = random_rows(torch, rows, width)
     return Work(lambda x: op.reduce.sum(x, 1), lambda x: x.sum(1), (x,), x.nbytes, 0)  # gradients are views
 
 
 def running(torch: Any, rows: int, width: int) -> Work:
     """Running sums of rows."""
-    x = _random(torch, rows, width)
+    x = random_rows(torch, rows, width)
     return Work(lambda x: op.cumsum(x, 1), lambda x: x.cumsum(1), (x,), 2 * x.nbytes, 2 * x.nbytes)
 
 
 def dropout(torch: Any, rows: int, width: int) -> Work:
     """Dropout of a tenth of the elements."""
-    x = _random(torch, rows, width)
+    x = random_rows(torch, rows, width)
     theirs = torch.nn.functional.dropout
     calls = lambda x: op.dropout(x, 0.1, seed=7), lambda x: theirs(x, 0.1)
     return Work(*calls, (x,), 2 * x.nbytes, 2 * x.nbytes, is_random=True)
@@ -169,7 +172,7 @@ def dropout(torch: Any, rows: int, width: int) -> Work:
 
 def embedding(torch: Any, rows: int, width: int) -> Work:
     """As many rows as there are of a table of a fourth of them."""
-    table, index = _random(torch, rows // 4, width), torch.randint(0, rows // 4, (rows,), device=PLACE.device)
+    table, index = random_rows(torch, rows // 4, width), torch.randint(0, rows // 4, (rows,), device=PLACE.device)
     read = rows * width * table.element_size()
     theirs = torch.nn.functional.embedding
     return Work(lambda i, w: op.embedding(i, w), theirs, (index, table), 2 * read, read + table.nbytes)
@@ -178,8 +181,8 @@ def embedding(torch: Any, rows: int, width: int) -> Work:
 def conv1d(torch: Any, rows: int, width: int) -> Work:
     """Causal depthwise convolution of four steps with SiLU, as Mamba has it, of sequences of rows of 4096 channels."""
     channels = min(4096, rows)
-    x = _random(torch, rows // channels, channels, width)
-    w, b = _random(torch, channels, 4), _random(torch, channels)
+    x = random_rows(torch, rows // channels, channels, width)
+    w, b = random_rows(torch, channels, 4), random_rows(torch, channels)
     f = torch.nn.functional
 
     def theirs(x: Any, w: Any, b: Any) -> Any:
@@ -206,6 +209,78 @@ def rope(torch: Any, rows: int, width: int) -> Work:
     return Work(lambda x: op.attn.rope(x, cos=cos, sin=sin), theirs, (x,), size, size)
 
 
+def geglu(torch: Any, rows: int, width: int) -> Work:
+    """GeGLU of a gate and a value."""
+    x, y = random_rows(torch, rows, width), random_rows(torch, rows, width)
+    f = torch.nn.functional
+    return Work(op.activation.geglu, lambda x, y: f.gelu(x) * y, (x, y), 3 * x.nbytes, 5 * x.nbytes)
+
+
+def geglu_tanh(torch: Any, rows: int, width: int) -> Work:
+    """GeGLU by the formula with tanh."""
+    x, y = random_rows(torch, rows, width), random_rows(torch, rows, width)
+    f = torch.nn.functional
+    return Work(
+        lambda x, y: op.activation.geglu(x, y, "tanh"),
+        lambda x, y: f.gelu(x, approximate="tanh") * y,
+        (x, y),
+        3 * x.nbytes,
+        5 * x.nbytes,
+        liger("geglu", "LigerGELUMulFunction", lambda call: call),
+    )
+
+
+def log_softmax(torch: Any, rows: int, width: int) -> Work:
+    """Logarithm of softmax of rows."""
+    x = random_rows(torch, rows, width)
+    theirs = torch.log_softmax
+    return Work(lambda x: op.log_softmax(x, 1), lambda x: theirs(x, 1), (x,), 2 * x.nbytes, 3 * x.nbytes)
+
+
+def logsumexp(torch: Any, rows: int, width: int) -> Work:
+    """Logarithms of sums of powers of e."""
+    x = random_rows(torch, rows, width)
+    theirs = torch.logsumexp
+    return Work(lambda x: op.logsumexp(x, 1), lambda x: theirs(x, 1), (x,), x.nbytes, 2 * x.nbytes)
+
+
+def l2(torch: Any, rows: int, width: int) -> Work:
+    """Rows divided by their lengths."""
+    x = random_rows(torch, rows, width)
+    theirs = torch.nn.functional.normalize
+    return Work(lambda x: op.norm.l2(x, 1), lambda x: theirs(x, dim=1), (x,), 2 * x.nbytes, 3 * x.nbytes)
+
+
+def group(torch: Any, rows: int, width: int) -> Work:
+    """GroupNorm of 24 groups of four channels, of `width` elements each."""
+    channels, groups = 96, 24
+    x = random_rows(torch, max(rows // channels, 1), channels, width)
+    w, b = random_rows(torch, channels), random_rows(torch, channels)
+    theirs = torch.nn.functional.group_norm
+    return Work(
+        lambda x, w, b: op.norm.group(x, groups, w, b),
+        lambda x, w, b: theirs(x, groups, w, b),
+        (x, w, b),
+        2 * x.nbytes,
+        3 * x.nbytes,
+    )
+
+
+def scan(torch: Any, rows: int, width: int) -> Work:
+    """Gated linear recurrence over `width` times, of 4096 channels."""
+    channels = min(4096, rows)
+    shape = rows // channels, width, channels
+    gate, x = random_rows(torch, *shape).detach().sigmoid().requires_grad_(), random_rows(torch, *shape)
+
+    def theirs(gate: Any, x: Any) -> Any:
+        states = [x[:, 0]]
+        for t in range(1, x.shape[1]):
+            states.append(gate[:, t] * states[-1] + x[:, t])
+        return torch.stack(states, 1)
+
+    return Work(op.scan, theirs, (gate, x), 3 * x.nbytes, 5 * x.nbytes, is_slow=True)
+
+
 WORKS: dict[str, Callable[[Any, int, int], Work]] = {
     "rms": rms,
     "ln": ln,
@@ -220,5 +295,12 @@ WORKS: dict[str, Callable[[Any, int, int], Work]] = {
     "dropout": dropout,
     "embedding": embedding,
     "conv1d": conv1d,
+    "geglu": geglu,
+    "geglu_tanh": geglu_tanh,
+    "log_softmax": log_softmax,
+    "logsumexp": logsumexp,
+    "l2": l2,
+    "group": group,
+    "scan": scan,
 }
 """By name."""

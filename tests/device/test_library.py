@@ -86,6 +86,12 @@ def _conv1d(f: Any) -> Any:
     return theirs
 
 
+def _js(x: Any, y: Any) -> Any:
+    p, q = x.exp(), y.exp()
+    middle = ((p + q) / 2).log()
+    return ((p * (x - middle) + q * (y - middle)) / 2).sum() / x.shape[0]
+
+
 def _pairs(torch: Any) -> dict[str, tuple[Any, Any, list[tuple[int, ...]]]]:
     """Return ops with PyTorch's, and the shapes of their arguments."""
     f, loss, many = torch.nn.functional, op.loss, (300, 515)
@@ -98,6 +104,11 @@ def _pairs(torch: Any) -> dict[str, tuple[Any, Any, list[tuple[int, ...]]]]:
             lambda x, w, b: op.norm.group(x, 4, w, b),
             lambda x, w, b: f.group_norm(x, 4, w, b),
             [(3, 24, 500), (24,), (24,)],
+        ),
+        "group by channels": (
+            lambda x, w, b: op.norm.group(x, 4, w, b),
+            lambda x, w, b: f.group_norm(x, 4, w, b),
+            [(3, 24, 4104), (24,), (24,)],
         ),
         "l2": (lambda x: op.norm.l2(x), lambda x: f.normalize(x), [many]),
         "softmax": (lambda x: op.softmax(x, 1), lambda x: soft(x, 1), [many]),
@@ -122,6 +133,13 @@ def _pairs(torch: Any) -> dict[str, tuple[Any, Any, list[tuple[int, ...]]]]:
             lambda x, y: f.smooth_l1_loss(x, y, reduction="sum"),
             [many, many],
         ),
+        "bce_with_logits": (loss.bce_with_logits, f.binary_cross_entropy_with_logits, [many, many]),
+        "kl_div": (
+            lambda x, y: loss.kl_div(x, y, log_target=True, reduction="sum"),
+            lambda x, y: f.kl_div(x, y, log_target=True, reduction="sum"),
+            [many, many],
+        ),
+        "js": (lambda x, y: loss.js(x, y, log=True), _js, [many, many]),
         "cross_entropy": (
             lambda x: loss.cross_entropy(x, target, label_smoothing=0.1),
             lambda x: f.cross_entropy(x, target, label_smoothing=0.1),
@@ -144,6 +162,7 @@ def _pairs(torch: Any) -> dict[str, tuple[Any, Any, list[tuple[int, ...]]]]:
             lambda x, y: f.gelu(x, approximate="tanh") * y,
             [many, many],
         ),
+        "geglu of erf": (op.activation.geglu, lambda x, y: f.gelu(x) * y, [many, many]),
         "embedding": (lambda w: op.embedding(places, w), lambda w: f.embedding(places, w), [(90, 130)]),
         "conv1d": (
             lambda x, w, b: op.conv1d(x, w, b, "silu"),
@@ -155,9 +174,10 @@ def _pairs(torch: Any) -> dict[str, tuple[Any, Any, list[tuple[int, ...]]]]:
 
 
 PAIRS = (
-    "group,l2,softmax,softmax of columns,long softmax,log_softmax,logsumexp,sum,sum of all,mean,var,norm,max,"
-    "cumsum,cumsum of columns,cummax,mse,l1,huber,smooth_l1,cross_entropy,linear_cross_entropy,cosine_embedding,"
-    "triplet_margin,swiglu,geglu,embedding,conv1d,scan"
+    "group,group by channels,l2,softmax,softmax of columns,long softmax,log_softmax,logsumexp,sum,sum of all,"
+    "mean,var,norm,max,cumsum,cumsum of columns,cummax,mse,l1,huber,smooth_l1,bce_with_logits,kl_div,js,"
+    "cross_entropy,linear_cross_entropy,cosine_embedding,triplet_margin,swiglu,geglu,geglu of erf,embedding,"
+    "conv1d,scan"
 ).split(",")
 
 

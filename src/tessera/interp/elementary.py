@@ -66,6 +66,7 @@ _COMPARE: dict[str, Callable[..., Any]] = {
     "one": _less_or_greater,
     "uno": _unordered,
     "slt": _signed_less,
+    "ult": np.less,
 }
 _INTRINSICS: dict[str, Callable[..., Any]] = {
     "fma": fma,

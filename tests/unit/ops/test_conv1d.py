@@ -87,9 +87,9 @@ def test_what_gpus_would_compute(length, dtype, width):
     options = {"T": dtype, "U": dtype, "taps": width, "acc": ts.f32}
     out, inner, of_x = (np.full_like(x, np.nan) for _ in range(3))
     of_w, of_b = np.full((2, 5, width), np.nan, np.float32), np.full((2, 5, 1), np.nan, np.float32)
-    emulated(kernels.forward, "sm_90a", [x, w, b, out], dims, (), activates=True, **options)
-    parts = [grad, x, w, b, inner, of_w, of_b]
-    emulated(kernels.weight_gradients, "sm_90a", parts, {**dims, "P": 2}, (2,), S=ts.f32, BL=256, **options)
+    emulated(kernels.forward, "sm_90a", [x, w, b, out], dims, (), activates=True, rough="bf16", **options)
+    parts, more = [grad, x, w, b, inner, of_w, of_b], options | {"rough": "bf16"}
+    emulated(kernels.weight_gradients, "sm_90a", parts, {**dims, "P": 2}, (2,), S=ts.f32, BL=256, **more)
     emulated(kernels.input_gradient, "sm_90a", [inner, w, of_x], dims, (), **options)
     wide = [one.astype(np.float64) for one in (grad, x, w, b)]
     lib.close(out, op.conv1d.reference(x, w, b, "silu"), dtype)

@@ -7,10 +7,13 @@ import pytest
 
 import tessera as ts
 from tessera import ops as op
+from tessera.ops.norm import group_kernels as kernels
 from tests.unit.ops import library as lib
+from tests.unit.ops.test_flash_attention import emulated
 
 group = op.norm.group
 SHAPES = [((2, 6, 5), 3), ((3, 4), 2), ((2, 8, 3, 7), 1), ((1, 5, 2), 5), ((0, 4, 3), 2), ((2, 4, 0), 2)]
+SHAPES += [((2, 12, 3, 16), 4), ((1, 10, 4104), 2), ((3, 2, 8), 2)]  # channels begin where 16 bytes do
 
 
 def exact(x, groups, weight=None, bias=None, eps=1e-5):
@@ -37,11 +40,12 @@ def test_shapes(shape, groups):
         assert np.allclose(group.reference(x, groups, w, b), exact(x, groups, w, b))
 
 
+@pytest.mark.parametrize("size", [50, 56])
 @pytest.mark.parametrize("dtype", lib.FLOATS, ids=str)
-def test_dtypes_and_training(dtype):
+def test_dtypes_and_training(dtype, size):
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(2)
-    x, grad = (lib.normal(rng, 3, 6, 50, dtype=dtype) for _ in range(2))
+    x, grad = (lib.normal(rng, 3, 6, size, dtype=dtype) for _ in range(2))
     w, b = lib.normal(rng, 6, dtype=dtype), lib.normal(rng, 6, dtype=dtype)
     own = [lib.of_library("torch", one).requires_grad_() for one in (x, w, b)]
     y = group(own[0], 2, own[1], own[2])
@@ -65,6 +69,34 @@ def test_gradients_are_finite_differences():
     slopes = lib.differences(lambda given: float((group(num_groups=2, eps=1e-3, **given) * grad).sum()), at)
     for name, slope in slopes.items():
         assert np.allclose(found[name], slope, atol=1e-7, rtol=1e-6), name
+
+
+def test_statistics_of_large_means_are_exact():
+    rng = np.random.default_rng(5)
+    x = lib.normal(rng, 2, 4, 5000, scale=0.1, shift=300.0)
+    x[0, :2, :2500] += 50.0
+    lib.close(group(x, 2), exact(x, 2), ts.f32, 600)  # 300 is 3000 times the deviation
+    x[0] = np.float32(1e-3)
+    assert np.abs(group(x, 2)[0]).max() < 1e-3
+
+
+def test_kernels_of_a_gpu_by_channels():
+    rng = np.random.default_rng(6)
+    x, grad = (lib.normal(rng, 4, 3, 104, dtype=ts.bf16) for _ in range(2))
+    weight, bias = lib.normal(rng, 6), lib.normal(rng, 6)
+    made, mean, rstd = np.full_like(x, np.nan), np.zeros(4, np.float32), np.zeros(4, np.float32)
+    found, sums = np.full_like(x, np.nan), np.full((2, 4, 3), np.nan, np.float32)
+    sizes, block = {"M": 4, "K": 3, "L": 104, "C": 6}, {"BK": 2, "BS": 64}
+    options = {"T": ts.bf16, "W": ts.f32, "A": ts.f32, "acc": ts.f32, **block}
+    given = [x.reshape(4, -1), x, weight, bias, made, mean, rstd]
+    emulated(kernels.forward_by_channels, "sm_90a", given, sizes | {"N": 312}, (2, 1e-5), size=312, **options)
+    images = x.reshape(2, 6, 104)
+    lib.close(made.reshape(images.shape), exact(images, 2, weight, bias), ts.bf16, 1)
+    emulated(kernels.backward_by_channels, "sm_90a", [grad, x, weight, mean, rstd, found, sums], sizes, (2,), **options)
+    want = group.backward(grad.reshape(images.shape), images, 2, weight, bias)
+    lib.close(found.reshape(images.shape), want["input"].astype(np.float64), ts.bf16, 1)
+    for got, name in zip(sums.reshape(2, 2, 6).sum(1), ("weight", "bias"), strict=True):
+        lib.close(got, want[name].astype(np.float64), ts.f32, 8)
 
 
 def test_strides_given_arrays_and_extreme_values():

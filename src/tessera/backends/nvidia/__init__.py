@@ -20,7 +20,7 @@ from tessera.backends.nvidia.assemble import (
     resume_ptx,
     to_cubin,
     to_ptx,
-    without_residents,
+    with_fewer_residents,
 )
 from tessera.backends.nvidia.emitter import SHARED_SYMBOL, NvidiaEmitter
 from tessera.backends.nvidia.hopper import GROUP_WARPS
@@ -111,7 +111,7 @@ def _assembled(ptx: str, target: TargetRecord, texts: dict[str, str], known: dic
     if not can_assemble(target):
         return CompiledCode(ptx.encode(), "ptx", {**texts}, _reflection(known, {}, ptx))
     code, used = _cubin(ptx, target)
-    if (freed := without_residents(ptx)) != ptx and any(record.get("spill_store_bytes") for record in used.values()):
+    while any(one.get("spill_store_bytes") for one in used.values()) and (freed := with_fewer_residents(ptx)) != ptx:
         texts, ptx = {**texts, "ptx": freed}, freed
         code, used = _cubin(ptx, target)
     return CompiledCode(code, "cubin", {**texts, "cubin": code}, _reflection(known, used, ptx))

@@ -124,9 +124,13 @@ def _log(nvjitlink: Any, handle: Any, kind: str) -> str:
     return buffer.rstrip(b"\0").decode(errors="replace")
 
 
-def without_residents(ptx: str) -> str:
-    """Return PTX whose kernels may take all registers, however few of their programs then run at once."""
-    return re.sub(r"(?m)^(\.minnctapersm) \d+$", r"\1 1", ptx)
+def with_fewer_residents(ptx: str) -> str:
+    """Return PTX two thirds of whose kernels' programs have to run at once, so that each may take more registers."""
+
+    def fewer(found: re.Match[str]) -> str:
+        return f"{found[1]} {max(2 * int(found[2]) // 3, 1)}"
+
+    return re.sub(r"(?m)^(\.minnctapersm) (\d+)$", fewer, ptx)
 
 
 _RESOURCES = {

@@ -45,7 +45,7 @@ GENERATORS: Final[dict[str, Generator]] = {
     "erf": lambda w, xs, o: exponentials.erf(w, xs[0], o.features),
     "log": lambda w, xs, o: logarithms.log(w, xs[0], o.features),
     "log2": lambda w, xs, o: logarithms.log2(w, xs[0], o.features),
-    "log1p": lambda w, xs, _: logarithms.log1p(w, xs[0]),
+    "log1p": lambda w, xs, o: logarithms.log1p(w, xs[0], o.features),
     "sin": lambda w, xs, _: trigonometry.sin(w, xs[0]),
     "cos": lambda w, xs, _: trigonometry.cos(w, xs[0]),
     "log10": lambda w, xs, o: logarithms.log10(w, xs[0], o.features),

@@ -6,6 +6,7 @@ from typing import Any
 
 import tessera as ts
 from tessera.ops.annotations import Constant
+from tessera.ops.approximations import exp_for
 
 T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64)
 M, N = ts.dims("M N")
@@ -13,6 +14,8 @@ M, N = ts.dims("M N")
 ROOT_HALF = 0.7071067811865476
 DENSITY = 0.3989422804014327
 """Of the normal distribution at 0."""
+LEAST = 1e-30
+"""What counts for a distance of 0, by which nothing can be divided."""
 TANH_SCALE = 0.7978845608028654
 TANH_CUBE = 0.044715
 
@@ -28,17 +31,30 @@ def activated(x: Any, act: Any) -> Any:
 
 
 @ts.function
-def slope(x: Any, act: Any) -> Any:
-    """Return the derivative of an activation."""
+def with_slope(x: Any, act: Any, made: Any) -> Any:
+    """Return an activation of a gate and its derivative, for results of the dtype `made`."""
     if act == "silu":
         s = ts.tile.sigmoid(x)
-        return s + x * s * (1.0 - s)
+        return x * s, s + x * s * (1.0 - s)
     if act == "relu":
-        return ts.tile.where(x <= 0.0, 0.0, 1.0).to(x.dtype)
+        return ts.tile.relu(x), ts.tile.where(x <= 0.0, 0.0, 1.0).to(x.dtype)
     if act == "gelu":
-        return 0.5 * ts.tile.erfc(-ROOT_HALF * x) + x * (DENSITY * ts.tile.exp(-0.5 * x * x))
-    t = ts.tile.tanh(TANH_SCALE * (x + TANH_CUBE * x * x * x))
-    return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * (TANH_SCALE * (1.0 + 3.0 * TANH_CUBE * x * x))
+        return normal_with_slope(x, made)
+    s = ts.tile.sigmoid(2.0 * TANH_SCALE * (x + TANH_CUBE * x * x * x))  # (1 + tanh) / 2
+    return x * s, s + 2.0 * x * s * (1.0 - s) * (TANH_SCALE * (1.0 + 3.0 * TANH_CUBE * x * x))
+
+
+@ts.function
+def normal_with_slope(x: Any, made: Any) -> Any:
+    """Return x times the normal distribution function, and its derivative."""
+    bell = x * (DENSITY * exp_for(-0.5 * x * x, made))
+    if made.bits == 64:
+        return ts.tile.gelu(x), 0.5 * ts.tile.erfc(-ROOT_HALF * x) + bell
+    # What is left of the distribution beyond |x|, times |x|, has all its digits; it is GELU's without max(x, 0).
+    size = ts.tile.maximum(ts.tile.abs(x), LEAST)
+    beyond = -ts.tile.gelu(-size)
+    tail = beyond / size
+    return ts.tile.maximum(x, 0.0) - beyond, ts.tile.where(x < 0.0, tail, 1.0 - tail) + bell
 
 
 @ts.kernel
@@ -74,5 +90,6 @@ def backward(
         d = grad[m : m + BM, n : n + BN].to(acc)
         g = gate[m : m + BM, n : n + BN].to(acc)
         u = up[m : m + BM, n : n + BN].to(acc)
-        grad_gate[m : m + BM, n : n + BN] = d * u * slope(g, act)
-        grad_up[m : m + BM, n : n + BN] = d * activated(g, act)
+        value, slope = with_slope(g, act, grad_gate.dtype)
+        grad_gate[m : m + BM, n : n + BN] = d * u * slope
+        grad_up[m : m + BM, n : n + BN] = d * value

@@ -12,7 +12,7 @@ from tessera.ops.annotations import I64, Constant
 T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64)
 E = ts.dtype_var("E", ts.bf16, ts.f16, ts.f32, ts.f64, ts.i8, ts.u8, ts.i16, ts.i32, ts.i64)
 I = ts.dtype_var("I", ts.i64, ts.i32)  # noqa: E741
-V, N, L, C = ts.dims("V N L C")
+V, N, L, C, D = ts.dims("V N L C D")
 
 DIGIT = 8
 """Bits of a digit that tokens are sorted by. Counts of the lowest digit come first, one for each block of tokens."""
@@ -34,7 +34,7 @@ def gather(
 def count(
     index: ts.Tensor[L, I],
     keys: ts.Tensor[L, ts.i32] | None,
-    counts: ts.Tensor[C, ts.i32],
+    counts: ts.Tensor[D, C, ts.i32],
     rows: I64,
     padding: I64,
     shift: Constant,
@@ -50,26 +50,36 @@ def count(
             key = ts.tile.where(counted, wide, rows).to(ts.i32)
             keys[t : t + BL] = key
         if at < L:
-            ts.tile.atomic_add(counts[((key >> shift) & MASK) * ts.cdiv(L, BL) + t // BL], 1)
+            ts.tile.atomic_add(counts[(key >> shift) & MASK, t // BL], 1)
 
 
 @ts.kernel
-def places(counts: ts.Tensor[C, ts.i32], BC: Constant = 4096):
-    """Replace each count by the sum of those before it."""
-    for _ in ts.tile.grid((1, 1)):
+def places(counts: ts.Tensor[D, C, ts.i32], totals: ts.Tensor[D, ts.i32], BC: Constant = 1024):
+    """Replace the counts of each digit by the sums of those before them, and add them up."""
+    for d in ts.tile.grid((D, 1)):
         before = ts.tile.zeros((1,), ts.i32)
         for c in ts.tile.range(0, C, BC):
-            some = counts[c : c + BC]
+            some = counts[d, c : c + BC]
             sums = ts.tile.cumsum(some)
-            counts[c : c + BC] = before + sums - some
+            counts[d, c : c + BC] = before + sums - some
             before = before + ts.tile.sum(some)
+        totals[d : d + 1] = before
+
+
+@ts.kernel
+def starts(totals: ts.Tensor[D, ts.i32], BD: Constant = MASK + 1):
+    """Replace what each digit adds up to by the sum of those before it."""
+    for _ in ts.tile.grid((1, 1)):
+        some = totals[0:BD]
+        totals[0:BD] = ts.tile.cumsum(some) - some
 
 
 @ts.kernel
 def move(
     keys: ts.Tensor[L, ts.i32],
     tokens: ts.Tensor[L, ts.i32] | None,
-    counts: ts.Tensor[C, ts.i32],
+    counts: ts.Tensor[D, C, ts.i32],
+    totals: ts.Tensor[D, ts.i32],
     to_keys: ts.Tensor[L, ts.i32],
     to_tokens: ts.Tensor[L, ts.i32],
     shift: Constant,
@@ -84,7 +94,7 @@ def move(
         earlier = ts.tile.arange(BL)[None, :] < ts.tile.arange(BL)[:, None]
         rank = ts.tile.sum(((digit[:, None] == digit[None, :]) & earlier).to(ts.i32), 1)
         if inside:
-            at = counts[digit * ts.cdiv(L, BL) + t // BL] + rank
+            at = totals[digit] + counts[digit, t // BL] + rank
             to_keys[at] = key
             to_tokens[at] = token
 

@@ -11,6 +11,9 @@ from tessera.ops import arrays, rows
 from tessera.ops.lookup import kernels
 from tessera.ops.steps import Arguments, Gradient, Step, like
 
+_BLOCK, _WIDEST, _LEAST_TOKENS = 2048, 1024, 4
+"""Elements that a program adds up at a time; those of a row, and rows: as many as a token of a text has neighbours."""
+
 
 def _results(index: Any, weight: Any, padding: int) -> Arguments:
     return (like(weight, (index.shape[0], weight.shape[1])),)
@@ -39,8 +42,8 @@ def _launch_gradient(results: Arguments, grad: Any, index: Any, count: int, padd
 
 def blocks(grad: Any) -> dict[str, int]:
     """Return blocks of tokens and of elements: narrow rows take more tokens at a time."""
-    width = min(256, max(16, 1 << (int(grad.shape[1]) - 1).bit_length()))
-    return {"BT": 8 * 256 // width, "BN": width}
+    width = min(_WIDEST, max(16, 1 << (int(grad.shape[1]) - 1).bit_length()))
+    return {"BT": max(_LEAST_TOKENS, _BLOCK // width), "BN": width}
 
 
 def by_rows(index: Any, count: int, padding: int) -> tuple[Any, Any, Any]:
@@ -64,13 +67,15 @@ def _sorted(index: Any, count: int, padding: int) -> tuple[Any, Any]:
     length = int(index.shape[0])
     spare = [like(index, (length,), i32) for _ in range(4)]
     keys, tokens, to_keys, to_tokens = spare
-    counts = like(index, (2**kernels.DIGIT * -(-length // kernels.BLOCK),), i32)
+    digits = 2**kernels.DIGIT
+    counts, totals = like(index, (digits, -(-length // kernels.BLOCK)), i32), like(index, (digits,), i32)
     for shift in range(0, count.bit_length(), kernels.DIGIT):
         arrays.zero(counts)
         is_first = shift == 0
         kernels.count(index if is_first else keys, keys if is_first else None, counts, count, padding, shift=shift)
-        kernels.places(counts)
-        kernels.move(keys, None if is_first else tokens, counts, to_keys, to_tokens, shift=shift)
+        kernels.places(counts, totals)
+        kernels.starts(totals)
+        kernels.move(keys, None if is_first else tokens, counts, totals, to_keys, to_tokens, shift=shift)
         keys, tokens, to_keys, to_tokens = to_keys, to_tokens, keys, tokens
     return keys, tokens
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import tessera as ts
 from tessera.ops.annotations import F64, I64, Constant
+from tessera.ops.approximations import exp_for
 
 T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64)
 L = ts.dtype_var("L", ts.bf16, ts.f16, ts.f32, ts.f64)
@@ -98,7 +99,7 @@ def forward(
         logit, share = x[m, t].to(acc), share_of(t, weight, ignore_index, acc)
         row = x[m, :].to(acc)
         whole = ts.tile.max(row)
-        rest = ts.tile.log(ts.tile.sum(ts.tile.exp(row - whole)))
+        rest = ts.tile.log(ts.tile.sum(exp_for(row - whole, x.dtype)))
         apart = None
         weights = None
         if smooths:
@@ -124,7 +125,7 @@ def by_pieces(x: Any, m: Any, weight: Any, centre: Any, smooths: Any, lowest: An
         row = ts.tile.load(x[m, v : v + B * BS], fill=-float("inf")).to(acc)
         block = row.reshape((B, BS))
         above = ts.tile.maximum(tops, ts.tile.max(block, 1))
-        sums = sums * ts.tile.exp(tops - above) + ts.tile.sum(ts.tile.exp(block - above[:, None]), 1)
+        sums = sums * exp_for(tops - above, x.dtype) + ts.tile.sum(exp_for(block - above[:, None], x.dtype), 1)
         tops = above
         if smooths:
             down = ts.tile.where(v + ts.tile.arange(B * BS, dtype=ts.i64) < width, centre - row, 0.0)
@@ -134,7 +135,7 @@ def by_pieces(x: Any, m: Any, weight: Any, centre: Any, smooths: Any, lowest: An
                 down = down * some
             below = below + down
     whole = ts.tile.max(tops)
-    total = ts.tile.sum(sums * ts.tile.exp(tops - whole))
+    total = ts.tile.sum(sums * exp_for(tops - whole, x.dtype))
     return whole, total, ts.tile.sum(below), ts.tile.sum(weights)
 
 
@@ -265,9 +266,11 @@ def backward(
         t = target[m : m + BM].to(ts.i64)[:, None]
         block = x[m : m + BM, v : v + BV].to(acc)
         top, rest = stats[0, m : m + BM][:, None], stats[1, m : m + BM][:, None]
-        chances = ts.tile.exp(block - top - rest) * stats[2, m : m + BM][:, None]
+        chances = exp_for(block - top - rest, x.dtype) * stats[2, m : m + BM][:, None]
         own = (1.0 - smoothing).to(acc) * stats[3, m : m + BM][:, None]
-        found = chances - ts.tile.where(v + first + ts.tile.arange(BV, dtype=ts.i64)[None, :] == t, own, 0.0)
+        place = t - (v + first)
+        inside = ts.tile.where((place >= 0) & (place < BV), place, -1).to(ts.i32)  # compared in one word
+        found = chances - ts.tile.where(ts.tile.arange(BV)[None, :] == inside, own, 0.0)
         if smooths:
             each = smoothing.to(acc) / classes
             found = found - (each if weight is None else (each * weight[v : v + BV].to(acc))[None, :])

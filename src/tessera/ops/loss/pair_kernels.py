@@ -23,6 +23,12 @@ def by_sign(sign: Any, alike: Any, apart: Any) -> Any:
     return ts.tile.where(sign == 1.0, alike, ts.tile.where(sign == -1.0, apart, 0.0))
 
 
+@ts.function
+def products_of(left: Any, right: Any) -> Any:
+    """Return the products of rows: of both, and of each with itself."""
+    return ts.tile.sum(left * right, 1), ts.tile.sum(left * left, 1), ts.tile.sum(right * right, 1)
+
+
 @ts.kernel
 def cosines(
     x: ts.Tensor[M, D, T],
@@ -31,27 +37,32 @@ def cosines(
     losses: ts.Tensor[M, L],
     stats: ts.Tensor[3, M, S],
     margin: F64,
+    whole: Constant,
     acc: Constant,
+    BM: Constant,
     B: Constant,
 ):
-    """Losses of pairs; `stats` keeps products, and squares of lengths."""
-    for m in ts.tile.grid((M, 1)):
-        product = ts.tile.zeros((B,), acc)
-        of_x = ts.tile.zeros((B,), acc)
-        of_y = ts.tile.zeros((B,), acc)
-        for d in ts.tile.range(0, D, B):
-            left, right = x[m, d : d + B].to(acc), y[m, d : d + B].to(acc)
-            product = product + left * right
-            of_x = of_x + left * left
-            of_y = of_y + right * right
-        inner = ts.tile.sum(product)
-        first, second = ts.tile.sum(of_x) + COSINE_EPS, ts.tile.sum(of_y) + COSINE_EPS
+    """Losses of pairs, whose rows are taken whole or by blocks; `stats` keeps products, and squares of lengths."""
+    for m in ts.tile.grid((M, BM)):
+        if whole:
+            inner, first, second = products_of(x[m : m + BM, :].to(acc), y[m : m + BM, :].to(acc))
+        else:
+            product = ts.tile.zeros((BM, B), acc)
+            of_x = ts.tile.zeros((BM, B), acc)
+            of_y = ts.tile.zeros((BM, B), acc)
+            for d in ts.tile.range(0, D, B):
+                left, right = x[m : m + BM, d : d + B].to(acc), y[m : m + BM, d : d + B].to(acc)
+                product = product + left * right
+                of_x = of_x + left * left
+                of_y = of_y + right * right
+            inner, first, second = ts.tile.sum(product, 1), ts.tile.sum(of_x, 1), ts.tile.sum(of_y, 1)
+        first, second = first + COSINE_EPS, second + COSINE_EPS
         cosine = inner / (ts.tile.sqrt(first) * ts.tile.sqrt(second))
         apart = ts.tile.maximum(cosine - margin.to(acc), 0.0)
-        losses[m] = by_sign(target[m].to(acc), 1.0 - cosine, apart)
-        stats[0, m] = inner
-        stats[1, m] = first
-        stats[2, m] = second
+        losses[m : m + BM] = by_sign(target[m : m + BM].to(acc), 1.0 - cosine, apart)
+        stats[0, m : m + BM] = inner
+        stats[1, m : m + BM] = first
+        stats[2, m : m + BM] = second
 
 
 @ts.kernel
@@ -125,24 +136,32 @@ def triplets(
     p: F64,
     eps: F64,
     power: Constant,
+    whole: Constant,
     acc: Constant,
+    BM: Constant,
     B: Constant,
 ):
-    """Losses of triplets; `stats` keeps the distances."""
-    for m in ts.tile.grid((M, 1)):
-        near = ts.tile.zeros((B,), acc)
-        far = ts.tile.zeros((B,), acc)
-        for d in ts.tile.range(0, D, B):
-            here = anchor[m, d : d + B].to(acc)
-            inside = d + ts.tile.arange(B, dtype=ts.i64) < D
-            of_near = powers(here - positive[m, d : d + B].to(acc) + eps.to(acc), p.to(acc), power)
-            of_far = powers(here - negative[m, d : d + B].to(acc) + eps.to(acc), p.to(acc), power)
-            near = near + ts.tile.where(inside, of_near, 0.0)
-            far = far + ts.tile.where(inside, of_far, 0.0)
-        to_positive, to_negative = root(ts.tile.sum(near), p.to(acc), power), root(ts.tile.sum(far), p.to(acc), power)
-        losses[m] = ts.tile.maximum(to_positive - to_negative + margin.to(acc), 0.0)
-        stats[0, m] = to_positive
-        stats[1, m] = to_negative
+    """Losses of triplets, whose rows are taken whole or by blocks; `stats` keeps the distances."""
+    for m in ts.tile.grid((M, BM)):
+        if whole:
+            here = anchor[m : m + BM, :].to(acc)
+            near = powers(here - positive[m : m + BM, :].to(acc) + eps.to(acc), p.to(acc), power)
+            far = powers(here - negative[m : m + BM, :].to(acc) + eps.to(acc), p.to(acc), power)
+        else:
+            near = ts.tile.zeros((BM, B), acc)
+            far = ts.tile.zeros((BM, B), acc)
+            for d in ts.tile.range(0, D, B):
+                here = anchor[m : m + BM, d : d + B].to(acc)
+                inside = (d + ts.tile.arange(B, dtype=ts.i64) < D)[None, :]
+                of_near = powers(here - positive[m : m + BM, d : d + B].to(acc) + eps.to(acc), p.to(acc), power)
+                of_far = powers(here - negative[m : m + BM, d : d + B].to(acc) + eps.to(acc), p.to(acc), power)
+                near = near + ts.tile.where(inside, of_near, 0.0)
+                far = far + ts.tile.where(inside, of_far, 0.0)
+        to_positive = root(ts.tile.sum(near, 1), p.to(acc), power)
+        to_negative = root(ts.tile.sum(far, 1), p.to(acc), power)
+        losses[m : m + BM] = ts.tile.maximum(to_positive - to_negative + margin.to(acc), 0.0)
+        stats[0, m : m + BM] = to_positive
+        stats[1, m : m + BM] = to_negative
 
 
 @ts.kernel

@@ -6,11 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.ops import arrays, rows
+from tessera.ops.lengths import Lengths
 from tessera.ops.loss import pair_kernels as kernels
 from tessera.ops.loss import reductions
 from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present
 
 _WIDEST = 1024
+_TOGETHER = 4096
+"""Elements of rows that a program takes whole, if there are so many programs."""
+_WHOLE = {2: 8192, 3: 4096}
+"""Elements of rows that are taken whole at most, where a loss has so many of them."""
+_LENGTHS = {2: Lengths(), 3: Lengths()}
+_PROGRAMS = 1024
 _NARROWEST = 32
 _ARRAYS = 3
 """Arrays that either loss takes."""
@@ -19,6 +26,25 @@ _ARRAYS = 3
 def block(width: int) -> int:
     """Return the columns that are looked at at a time."""
     return max(_NARROWEST, min(_WIDEST, 1 << max(width - 1, 0).bit_length()))
+
+
+def blocks(count: int, width: int, operands: int, lengths: Lengths | None = None) -> dict[str, Any]:
+    """Return the rows of a program, and how they are taken.
+
+    Args:
+        count: rows that there are.
+        width: elements of one.
+        operands: arrays of rows.
+        lengths: widths that there were before; None leaves them out of account.
+    """
+    if width > _WHOLE[operands] or not width or (lengths is not None and lengths.are_many_before(width)):
+        return {"whole": False, "BM": 1, "B": 2 * block(width)}
+    several = max(min(_TOGETHER >> (width - 1).bit_length(), count // _PROGRAMS), 1)
+    return {"whole": True, "BM": 1 << (several.bit_length() - 1), "B": 1}
+
+
+def _blocks(x: Any, operands: int) -> dict[str, Any]:
+    return blocks(int(x.shape[0]), int(x.shape[1]), operands, _LENGTHS[operands])
 
 
 def power_of(p: float) -> int | None:
@@ -53,7 +79,7 @@ def _launch_cosines(
         reductions.fill(out, 0.0 * reductions.scale(divisor))
         return
     acc, losses = rows.accumulator(arrays.dtype_of(x)), _losses(out, x, reduced)
-    kernels.cosines(x, y, target, losses, stats, margin, acc=acc, B=block(int(x.shape[1])))
+    kernels.cosines(x, y, target, losses, stats, margin, acc=acc, **_blocks(x, 2))
     _finish(out, losses, reduced, divisor)
 
 
@@ -145,7 +171,7 @@ def _launch_triplets(
         return
     acc, losses = rows.accumulator(arrays.dtype_of(anchor)), _losses(out, anchor, reduced)
     given = anchor, positive, negative, losses, stats, margin, p, eps
-    kernels.triplets(*given, power=power_of(p), acc=acc, B=block(int(anchor.shape[1])))
+    kernels.triplets(*given, power=power_of(p), acc=acc, **_blocks(anchor, 3))
     _finish(out, losses, reduced, divisor)
 
 

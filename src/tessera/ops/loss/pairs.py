@@ -14,13 +14,15 @@ from tessera.numerics.dtypes import DType, bf16, i64
 from tessera.ops import arrays, rows
 from tessera.ops.loss import pair_kernels as kernels
 from tessera.ops.loss import reductions
-from tessera.ops.loss.pair_steps import COSINE, COSINE_BACKWARD, TRIPLET, TRIPLET_BACKWARD, block, keep, power_of
+from tessera.ops.loss.pair_steps import COSINE, COSINE_BACKWARD, TRIPLET, TRIPLET_BACKWARD, blocks, keep, power_of
 from tessera.ops.loss.reductions import Reduction, reduced_exactly
 from tessera.ops.refusals import checked, checked_methods
 from tessera.ops.steps import Step
 from tessera.target.artifact import Artifact
 
 _SIGNS = ("i64", "i32", *rows.FLOATS)
+_MANY = 1 << 16
+"""Rows that a kernel is compiled for where a device is absent."""
 
 
 class VectorLoss:
@@ -187,7 +189,7 @@ class CosineEmbedding(VectorLoss):
             dump: as for `ts.compile`.
         """
         acc = rows.accumulator(dtype)
-        given: dict[str, Any] = {"T": dtype, "Y": i64, "L": acc, "S": acc, "acc": acc, "B": block(width)}
+        given: dict[str, Any] = {"T": dtype, "Y": i64, "L": acc, "S": acc, "acc": acc, **blocks(_MANY, width, 2)}
         return compiled(kernels.cosines, target, dump, {"D": width}, **given)
 
     @staticmethod
@@ -321,7 +323,14 @@ class TripletMargin(VectorLoss):
             dump: as for `ts.compile`.
         """
         acc = rows.accumulator(dtype)
-        given: dict[str, Any] = {"T": dtype, "L": acc, "S": acc, "power": power_of(p), "acc": acc, "B": block(width)}
+        given: dict[str, Any] = {
+            "T": dtype,
+            "L": acc,
+            "S": acc,
+            "power": power_of(p),
+            "acc": acc,
+            **blocks(_MANY, width, 3),
+        }
         return compiled(kernels.triplets, target, dump, {"D": width}, **given)
 
     @staticmethod

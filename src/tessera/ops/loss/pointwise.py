@@ -11,14 +11,15 @@ import numpy as np
 from tessera.driver.compile import compile as compiled
 from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType, bf16
-from tessera.ops import arrays, rows
+from tessera.ops import approximations, arrays, rows
 from tessera.ops.loss import pointwise_kernels as kernels
 from tessera.ops.loss import reductions
 from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present
 from tessera.target.artifact import Artifact
 
 BLOCK = 1024
-_PROGRAMS_A_UNIT = 8
+_PROGRAMS_A_UNIT = 4
+"""As many run at once: were there more, the last of them would run alone."""
 
 
 def _results(
@@ -33,6 +34,11 @@ def _whole(x: Any, weight: Any, pos_weight: Any) -> tuple[bool, bool]:
     return first, second
 
 
+def _numbers(dtype: DType, simt: bool) -> dict[str, Any]:
+    """Return the constants of kernels that say how they compute with a dtype."""
+    return {"rough": approximations.suffice(dtype, simt), "acc": rows.accumulator(dtype)}
+
+
 def _launch(
     results: Arguments,
     x: Any,
@@ -45,20 +51,19 @@ def _launch(
     divisor: int,
 ) -> None:
     (out,) = results
-    count, acc = int(x.shape[0]), rows.accumulator(arrays.dtype_of(x))
-    if count == 0:
+    if int(x.shape[0]) == 0:
         reductions.fill(out, 0.0 * reductions.scale(divisor))
         return
     given = x, y, weight, pos_weight
-    fixed: dict[str, Any] = {"kind": kind, "whole": _whole(x, weight, pos_weight), "acc": acc}
+    fixed = {"kind": kind, "whole": _whole(x, weight, pos_weight), **_numbers(arrays.dtype_of(x), rows.is_simt(x))}
     if not reduced:
         kernels.elements(*given, out, knob, **fixed)
         return
-    block = 4 * BLOCK if rows.is_simt(x) else BLOCK
+    count, block = int(x.shape[0]), 4 * BLOCK if rows.is_simt(x) else BLOCK
     each = rows.share(count, 1, x, _PROGRAMS_A_UNIT, block)
-    parts = like(x, (-(-count // each),), acc)
+    parts = like(x, (-(-count // each),), fixed["acc"])
     kernels.sums(*given, parts, each, knob, **fixed, B=block)
-    reductions.total(parts, None, out, None, reductions.scale(divisor), acc=acc)
+    reductions.total(parts, None, out, None, reductions.scale(divisor), acc=fixed["acc"])
 
 
 def _gradient_results(
@@ -93,8 +98,12 @@ def _launch_gradient(
     grad_x, grad_y = map(present, results)
     if grad_x is grad_y is None:
         return
-    acc = rows.accumulator(arrays.dtype_of(x))
-    fixed: dict[str, Any] = {"kind": kind, "whole": _whole(x, weight, pos_weight), "reduced": reduced, "acc": acc}
+    fixed = {
+        "kind": kind,
+        "whole": _whole(x, weight, pos_weight),
+        **_numbers(arrays.dtype_of(x), rows.is_simt(x)),
+        "reduced": reduced,
+    }
     kernels.gradients(grad, x, y, weight, pos_weight, grad_x, grad_y, knob, reductions.scale(divisor), **fixed)
 
 
@@ -239,7 +248,7 @@ class PointwiseLoss:
             dump: as for `ts.compile`.
         """
         given: dict[str, Any] = dict.fromkeys(("weight", "pos_weight"))
-        given |= {"T": dtype, "kind": self.kinds[0], "whole": (False, False), "acc": rows.accumulator(dtype)}
+        given |= {"T": dtype, "kind": self.kinds[0], "whole": (False, False), **_numbers(dtype, False)}
         if gradient:
             return compiled(kernels.gradients, target, dump, None, reduced=True, **given)
         return compiled(kernels.sums, target, dump, None, S=rows.accumulator(dtype), **given)

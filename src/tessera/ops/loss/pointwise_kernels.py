@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tessera as ts
+from tessera.ops import approximations as about
 from tessera.ops.annotations import F64, I64, Constant
 
 T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64)
@@ -27,26 +28,44 @@ def repeated(weights: Any, i: Any, count: Any, acc: Any, is_whole: Any) -> Any:
 
 
 @ts.function
-def ratio_log(p: Any, q: Any) -> Any:
+def ratio_log(p: Any, q: Any, rough: Any) -> Any:
     """Return log of p over the mean of p and q, 0 where p is 0."""
-    return ts.tile.where(p == 0.0, 0.0, ts.tile.log(2.0 * (p / (p + q))))
+    return ts.tile.where(p == 0.0, 0.0, about.log(2.0 * (p / (p + q)), rough))
 
 
 @ts.function
-def ratio_log_of_logs(x: Any, y: Any) -> Any:
+def ratio_log_of_logs(x: Any, y: Any, rough: Any) -> Any:
     """Return the same of logarithms, 0 where x is that of 0."""
-    return ts.tile.where(x == -float("inf"), 0.0, LN2 - ts.tile.softplus(y - x))
+    apart = y - x
+    grown = ts.tile.maximum(apart, 0.0) + about.log1p(about.exp(-ts.tile.abs(apart), rough), rough)
+    return ts.tile.where(x == -float("inf"), 0.0, LN2 - grown)
 
 
 @ts.function
-def shannon(whole: Any, r: Any) -> Any:
+def shannon(whole: Any, r: Any, rough: Any) -> Any:
     """Return the Jensen-Shannon divergence of numbers whose sum is `whole` and whose difference is its `r`th part."""
-    up, down = ts.tile.log1p(r), ts.tile.log1p(-r)
+    up, down = about.log1p(r, rough), about.log1p(-r, rough)
     # (1 + r) log(1 + r) + (1 - r) log(1 - r), first without terms that cancel where r is small.
-    near = r * (up - down) + ts.tile.log1p(-r * r)
+    if rough:
+        s = r * r
+        near = s * (1.0 + s * (1.0 / 6.0 + s * (1.0 / 15.0 + s * (1.0 / 28.0 + s * (1.0 / 45.0)))))
+    else:
+        near = r * (up - down) + ts.tile.log1p(-r * r)
     far = (1.0 + r) * up + (1.0 - r) * down
     found = 0.25 * whole * ts.tile.where(r == 1.0, 2.0 * LN2, ts.tile.where(r < 0.5, near, far))
     return ts.tile.where(whole == 0.0, 0.0, found)
+
+
+@ts.function
+def tanh_of_half(a: Any, rough: Any) -> Any:
+    """Return tanh(a / 2) of numbers from 0 on."""
+    power = about.exp(-a, rough)
+    if rough:
+        t = 0.5 * a
+        s = t * t
+        near = t * (1.0 + s * (s * (2.0 / 15.0 - s * (17.0 / 315.0)) - 1.0 / 3.0))
+        return ts.tile.where(t < 0.25, near, (1.0 - power) / (1.0 + power))
+    return -ts.tile.expm1(-a) / (1.0 + power)
 
 
 @ts.function
@@ -75,35 +94,37 @@ def distance_slope(d: Any, kind: Any, knob: Any) -> Any:
 
 
 @ts.function
-def with_logits(x: Any, y: Any, pos_weight: Any) -> Any:
+def with_logits(x: Any, y: Any, pos_weight: Any, rough: Any) -> Any:
     """Return the binary cross entropy of logits."""
     positive = y if pos_weight is None else pos_weight * y
-    near = (positive + (1.0 - y)) * ts.tile.log1p(ts.tile.exp(-ts.tile.abs(x)))
-    return (1.0 - y) * ts.tile.maximum(x, 0.0) + positive * ts.tile.maximum(-x, 0.0) + near
+    least = about.log1p(about.exp(-ts.tile.abs(x), rough), rough)
+    if pos_weight is not None:
+        least = (positive + (1.0 - y)) * least
+    return (1.0 - y) * ts.tile.maximum(x, 0.0) + positive * ts.tile.maximum(-x, 0.0) + least
 
 
 @ts.function
-def loss(x: Any, y: Any, pos_weight: Any, kind: Any, knob: Any) -> Any:
+def loss(x: Any, y: Any, pos_weight: Any, kind: Any, knob: Any, rough: Any) -> Any:
     """Return the losses of elements."""
     if kind == "bce":
-        ones = ts.tile.maximum(ts.tile.log(x), LEAST_LOG)
-        return (y - 1.0) * ts.tile.maximum(ts.tile.log1p(-x), LEAST_LOG) - y * ones
+        ones = ts.tile.maximum(about.log_of_given(x, rough), LEAST_LOG)
+        return (y - 1.0) * ts.tile.maximum(about.log1p(-x, rough), LEAST_LOG) - y * ones
     if kind == "bce_with_logits":
-        return with_logits(x, y, pos_weight)
+        return with_logits(x, y, pos_weight, rough)
     if kind == "kl":
-        return ts.tile.where(y == 0.0, 0.0, y * (ts.tile.log(y) - x))
+        return ts.tile.where(y == 0.0, 0.0, y * (about.log_of_given(y, rough) - x))
     if kind == "kl_log":
-        return ts.tile.where(y == -float("inf"), 0.0, ts.tile.exp(y) * (y - x))
+        return ts.tile.where(y == -float("inf"), 0.0, about.exp(y, rough) * (y - x))
     if kind == "js":
-        return shannon(x + y, ts.tile.abs(x - y) / (x + y))
+        return shannon(x + y, ts.tile.abs(x - y) / (x + y), rough)
     if kind == "js_log":
-        apart = ts.tile.abs(x - y)
-        return shannon(ts.tile.exp(x) + ts.tile.exp(y), -ts.tile.expm1(-apart) / (1.0 + ts.tile.exp(-apart)))
+        whole = about.exp(x, rough) + about.exp(y, rough)
+        return shannon(whole, tanh_of_half(ts.tile.abs(x - y), rough), rough)
     return distance(x - y, kind, knob)
 
 
 @ts.function
-def slope_of_x(x: Any, y: Any, pos_weight: Any, kind: Any, knob: Any) -> Any:
+def slope_of_x(x: Any, y: Any, pos_weight: Any, kind: Any, knob: Any, rough: Any) -> Any:
     """Return the derivatives of losses by `x`."""
     if kind == "bce":
         return (x - y) / ts.tile.maximum((1.0 - x) * x, 1e-12)
@@ -115,27 +136,28 @@ def slope_of_x(x: Any, y: Any, pos_weight: Any, kind: Any, knob: Any) -> Any:
     if kind == "kl":
         return -y
     if kind == "kl_log":
-        return -ts.tile.exp(y)
+        return -about.exp(y, rough)
     if kind == "js":
-        return 0.5 * ratio_log(x, y)
+        return 0.5 * ratio_log(x, y, rough)
     if kind == "js_log":
-        return 0.5 * ts.tile.exp(x) * ratio_log_of_logs(x, y)
+        return 0.5 * about.exp(x, rough) * ratio_log_of_logs(x, y, rough)
     return distance_slope(x - y, kind, knob)
 
 
 @ts.function
-def slope_of_y(x: Any, y: Any, pos_weight: Any, kind: Any, knob: Any) -> Any:
+def slope_of_y(x: Any, y: Any, pos_weight: Any, kind: Any, knob: Any, rough: Any) -> Any:
     """Return the derivatives of losses by `y`."""
     if kind == "bce":
-        return ts.tile.maximum(ts.tile.log1p(-x), LEAST_LOG) - ts.tile.maximum(ts.tile.log(x), LEAST_LOG)
+        none = ts.tile.maximum(about.log1p(-x, rough), LEAST_LOG)
+        return none - ts.tile.maximum(about.log_of_given(x, rough), LEAST_LOG)
     if kind == "bce_with_logits":
         return -x if pos_weight is None else (pos_weight - 1.0) * ts.tile.softplus(-x) - x
     if kind == "kl":
-        return ts.tile.where(y == 0.0, 0.0, ts.tile.log(y) + 1.0) - x
+        return ts.tile.where(y == 0.0, 0.0, about.log_of_given(y, rough) + 1.0) - x
     if kind == "kl_log":
-        return ts.tile.where(y == -float("inf"), 0.0, ts.tile.exp(y) * (y - x + 1.0))
+        return ts.tile.where(y == -float("inf"), 0.0, about.exp(y, rough) * (y - x + 1.0))
     if kind == "js" or kind == "js_log":
-        return slope_of_x(y, x, pos_weight, kind, knob)
+        return slope_of_x(y, x, pos_weight, kind, knob, rough)
     return -distance_slope(x - y, kind, knob)
 
 
@@ -149,14 +171,28 @@ def elements(
     knob: F64,
     kind: Constant,
     whole: Constant,
+    rough: Constant,
     acc: Constant,
     B: Constant = 1024,
 ):
-    """Losses of elements; `whole` says of either kind of weights whether each element has its own."""
+    """Losses of elements, by approximations where `rough`.
+
+    `whole` says of either kind of weights whether each element has its own.
+    """
     for i in ts.tile.grid((N, B)):
         pos = None if pos_weight is None else repeated(pos_weight, i, B, acc, whole[1])
-        found = loss(x[i : i + B].to(acc), y[i : i + B].to(acc), pos, kind, knob.to(acc))
+        found = loss(x[i : i + B].to(acc), y[i : i + B].to(acc), pos, kind, knob.to(acc), rough)
         out[i : i + B] = found if weight is None else found * repeated(weight, i, B, acc, whole[0])
+
+
+@ts.function
+def weighted(
+    x: Any, y: Any, weight: Any, pos_weight: Any, i: Any, kind: Any, knob: Any, whole: Any, rough: Any, acc: Any, B: Any
+) -> Any:
+    """Return the losses of a block of elements, times their weights."""
+    pos = None if pos_weight is None else repeated(pos_weight, i, B, acc, whole[1])
+    found = loss(x[i : i + B].to(acc), y[i : i + B].to(acc), pos, kind, knob, rough)
+    return found if weight is None else found * repeated(weight, i, B, acc, whole[0])
 
 
 @ts.kernel
@@ -170,6 +206,7 @@ def sums(
     knob: F64,
     kind: Constant,
     whole: Constant,
+    rough: Constant,
     acc: Constant,
     B: Constant = 1024,
 ):
@@ -178,14 +215,14 @@ def sums(
     for part in ts.tile.grid((P, 1)):
         added = ts.tile.zeros((B,), acc)
         end = min((part + 1) * each, N)
-        for i in ts.tile.range(part * each, end, B):
-            pos = None if pos_weight is None else repeated(pos_weight, i, B, acc, whole[1])
-            found = loss(x[i : i + B].to(acc), y[i : i + B].to(acc), pos, kind, knob.to(acc))
-            if weight is not None:
-                found = found * repeated(weight, i, B, acc, whole[0])
-            left = min(end - i, B).to(ts.i32)
-            added = added + ts.tile.where(ts.tile.arange(B) < left, found, 0.0)
-        parts[part] = ts.tile.sum(added)
+        past = part * each + (end - part * each) // B * B
+        for i in ts.tile.range(part * each, past, B):
+            added = added + weighted(x, y, weight, pos_weight, i, kind, knob.to(acc), whole, rough, acc, B)
+        rest = 0.0
+        if past < end:
+            found = weighted(x, y, weight, pos_weight, past, kind, knob.to(acc), whole, rough, acc, B)
+            rest = ts.tile.sum(ts.tile.where(ts.tile.arange(B) < (end - past).to(ts.i32), found, 0.0))
+        parts[part] = ts.tile.sum(added) + rest
 
 
 @ts.kernel
@@ -202,6 +239,7 @@ def gradients(
     kind: Constant,
     whole: Constant,
     reduced: Constant,
+    rough: Constant,
     acc: Constant,
     B: Constant = 1024,
 ):
@@ -213,6 +251,6 @@ def gradients(
         if weight is not None:
             g = g * repeated(weight, i, B, acc, whole[0])
         if grad_x is not None:
-            grad_x[i : i + B] = g * slope_of_x(left, right, pos, kind, knob.to(acc))
+            grad_x[i : i + B] = g * slope_of_x(left, right, pos, kind, knob.to(acc), rough)
         if grad_y is not None:
-            grad_y[i : i + B] = g * slope_of_y(left, right, pos, kind, knob.to(acc))
+            grad_y[i : i + B] = g * slope_of_y(left, right, pos, kind, knob.to(acc), rough)

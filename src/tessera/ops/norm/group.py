@@ -13,7 +13,7 @@ from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType, bf16
 from tessera.ops import arrays, rows
 from tessera.ops.norm import group_kernels as kernels
-from tessera.ops.norm.group_steps import BACKWARD, FORWARD
+from tessera.ops.norm.group_steps import ALIGNED, BACKWARD, FORWARD, LAST, blocks
 from tessera.ops.refusals import checked, checked_methods
 from tessera.ops.steps import is_followed
 from tessera.target.artifact import Artifact
@@ -97,7 +97,7 @@ class Group:
         Raises:
             CallError: `never-run` before the first call.
         """
-        return kernels.forward.explain()
+        return LAST["forward"].explain()
 
     @staticmethod
     def compile(
@@ -119,10 +119,15 @@ class Group:
             target: as for `ts.compile`.
             dump: as for `ts.compile`.
         """
-        size = prod(shape[2:])
-        given: dict[str, Any] = {"T": dtype, "S": size, "acc": rows.accumulator(dtype), "mean": None, "rstd": None}
+        channels, size = shape[1] // num_groups, prod(shape[2:])
+        given: dict[str, Any] = {"T": dtype, "acc": rows.accumulator(dtype), "mean": None, "rstd": None}
         given |= {"weight": None, "bias": None} if weight is None else {"W": weight}
-        return compiled(kernels.forward, target, dump, {"N": shape[1] // num_groups * size}, **given)
+        sizes = {"N": channels * size}
+        if size % ALIGNED:
+            return compiled(kernels.forward, target, dump, sizes, S=size, **given)
+        sizes |= {"K": channels, "L": size}
+        given |= {"size": channels * size, **blocks(channels, size)}
+        return compiled(kernels.forward_by_channels, target, dump, sizes, **given)
 
     @staticmethod
     def reference(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:

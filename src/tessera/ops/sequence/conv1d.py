@@ -123,7 +123,7 @@ class Conv1d:
         if gradient:
             return compiled(kernels.input_gradient, target, (), sizes, T=dtype, U=dtype, taps=width, acc=acc)
         activates = activation is not None
-        given: dict[str, Any] = {"T": dtype, "U": dtype, "taps": width, "activates": activates, "acc": acc}
+        given: dict[str, Any] = {"T": dtype, "U": dtype, "taps": width, "activates": activates, "rough": "", "acc": acc}
         return compiled(kernels.forward, target, (), sizes, **given)
 
     @staticmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tessera as ts
+from tessera.ops import approximations as about
 from tessera.ops.annotations import I64, Constant
 
 T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64)
@@ -42,6 +43,7 @@ def forward(
     out: ts.Tensor[B, D, L, T],
     taps: Constant,
     activates: Constant,
+    rough: Constant,
     acc: Constant,
     BD: Constant = 4,
     BL: Constant = 256,
@@ -50,7 +52,7 @@ def forward(
     for b, d, t in ts.tile.grid((B, 1), (D, BD), (L, BL)):
         by = filters(weight, d, BD, taps, acc)
         y = convolved(x, by, bias, b, d, t, (BD, BL), taps, acc)
-        out[b, d : d + BD, t : t + BL] = ts.tile.silu(y) if activates else y
+        out[b, d : d + BD, t : t + BL] = about.silu(y, rough) if activates else y
 
 
 @ts.kernel
@@ -84,6 +86,7 @@ def weight_gradients(
     of_bias: ts.Tensor[P, D, 1, S],
     each: I64,
     taps: Constant,
+    rough: Constant,
     acc: Constant,
     BD: Constant = 4,
     BL: Constant = 256,
@@ -103,7 +106,7 @@ def weight_gradients(
             g = grad[b, d : d + BD, t : t + BL].to(acc)
             if inner is not None:
                 y = convolved(x, by, bias, b, d, t, (BD, BL), taps, acc)
-                s = ts.tile.sigmoid(y)
+                s = about.sigmoid(y, rough)
                 g = g * (s + y * s * (1.0 - s))
             added = ()
             for w in ts.tile.static_range(taps):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from tessera.ops import arrays, rows
+from tessera.ops import approximations, arrays, rows
 from tessera.ops.sequence import conv_kernels as kernels
 from tessera.ops.steps import Arguments, Gradient, Step, like, missing
 
@@ -15,14 +15,18 @@ _CHANNELS, _TIMES = 4, 256
 _PROGRAMS_A_UNIT = 16
 
 
+def _rough(x: Any) -> str:
+    return approximations.suffice(arrays.dtype_of(x), rows.is_simt(x))
+
+
 def _results(x: Any, weight: Any, bias: Any, activates: bool) -> Arguments:
     return (like(x, x.shape),)
 
 
 def _launch(results: Arguments, x: Any, weight: Any, bias: Any, activates: bool) -> None:
     if prod(x.shape):
-        acc = rows.accumulator(arrays.dtype_of(x))
-        kernels.forward(x, weight, bias, results[0], taps=int(weight.shape[1]), activates=activates, acc=acc)
+        options = {"taps": int(weight.shape[1]), "rough": _rough(x), "acc": rows.accumulator(arrays.dtype_of(x))}
+        kernels.forward(x, weight, bias, results[0], activates=activates, **options)
 
 
 def _gradient_results(grad: Any, x: Any, weight: Any, bias: Any, activates: bool) -> Arguments:
@@ -44,7 +48,7 @@ def _launch_gradient(results: Arguments, grad: Any, x: Any, weight: Any, bias: A
     weights, biases = like(x, (parts, channels, taps), acc), like(x, (parts, channels, 1), acc)
     inner = like(x, x.shape) if activates else None
     options: dict[str, Any] = {"taps": taps, "acc": acc, "BD": _CHANNELS, "BL": _TIMES}
-    kernels.weight_gradients(grad, x, weight, bias, inner, weights, biases, each, **options)
+    kernels.weight_gradients(grad, x, weight, bias, inner, weights, biases, each, rough=_rough(x), **options)
     kernels.joined(weights, of_weight, acc=acc)
     if bias is not None:
         kernels.joined(biases, of_bias[:, None], acc=acc)

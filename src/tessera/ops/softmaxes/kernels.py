@@ -6,6 +6,7 @@ from typing import Any
 
 import tessera as ts
 from tessera.ops.annotations import F64, I64, Constant
+from tessera.ops.approximations import exp_for
 
 T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64)
 Y = ts.dtype_var("Y", ts.bf16, ts.f16, ts.f32, ts.f64)
@@ -29,6 +30,12 @@ def scores(x: Any, mask: Any, columns: Any, last: Any, scale: Any, boolean: Any)
 def finite(top: Any) -> Any:
     """Return what is taken from the powers of e: the largest of them, 0 where there is none above -inf."""
     return ts.tile.where(top == -INF, 0.0, top)
+
+
+@ts.function
+def results_of(y: Any, sums: Any) -> Any:
+    """Return what a kernel writes."""
+    return sums if y is None else y
 
 
 @ts.function
@@ -59,12 +66,13 @@ def rows(
     acc: Constant,
 ):
     """Softmax of rows, its logarithm, or the logarithms of their sums."""
+    made = results_of(y, sums).dtype
     for m in ts.tile.grid((M, 1)):
         part = mask[m % P, :] if mask is not None else None
         last = m % queries + (N - queries) if causal else None
         row = scores(x[m, :].to(acc), part, ts.tile.arange(N, dtype=ts.i64), last, scale.to(acc), boolean)
         top = ts.tile.max(row)
-        powers = ts.tile.exp(row - finite(top))
+        powers = exp_for(row - finite(top), made)
         total = ts.tile.sum(powers)
         if y is not None:
             y[m, :] = finished(row, powers, top, total, form, causal or mask is not None)
@@ -87,6 +95,7 @@ def wide_rows(
     BN: Constant = 4096,
 ):
     """The same by pieces of rows: each place of a piece has its largest and its sum, and all have one in the end."""
+    made = results_of(y, sums).dtype
     for m in ts.tile.grid((M, 1)):
         end = min(m % queries + (N - queries), N - 1) if causal else N - 1
         tops = ts.tile.full((BN,), -INF, acc)
@@ -96,10 +105,10 @@ def wide_rows(
             columns = n + ts.tile.arange(BN, dtype=ts.i64)
             row = scores(x[m, n : n + BN].to(acc), part, columns, end, scale.to(acc), boolean)
             above = ts.tile.maximum(tops, row)
-            totals = totals * ts.tile.exp(tops - finite(above)) + ts.tile.exp(row - finite(above))
+            totals = totals * exp_for(tops - finite(above), made) + exp_for(row - finite(above), made)
             tops = above
         top = ts.tile.max(tops)
-        total = ts.tile.sum(totals * ts.tile.exp(tops - finite(top)))
+        total = ts.tile.sum(totals * exp_for(tops - finite(top), made))
         if sums is not None:
             sums[m] = logarithm(top, total)
         if y is not None:
@@ -107,7 +116,7 @@ def wide_rows(
                 part = mask[m % P, n : n + BN] if mask is not None else None
                 columns = n + ts.tile.arange(BN, dtype=ts.i64)
                 row = scores(x[m, n : n + BN].to(acc), part, columns, end, scale.to(acc), boolean)
-                powers = ts.tile.exp(row - finite(top))
+                powers = exp_for(row - finite(top), made)
                 y[m, n : n + BN] = finished(row, powers, top, total, form, causal or mask is not None)
 
 
@@ -123,6 +132,7 @@ def columns(
     BB: Constant,
 ):
     """The same along a dimension in the middle: blocks of columns carry their largest and their sum."""
+    made = results_of(y, sums).dtype
     for a, b in ts.tile.grid((A, 1), (B, BB)):
         top = ts.tile.full((BB,), -INF, acc)
         total = ts.tile.zeros((BB,), acc)
@@ -130,15 +140,15 @@ def columns(
             places = n + ts.tile.arange(BN, dtype=ts.i64)[:, None]
             block = scores(x[a, n : n + BN, b : b + BB].to(acc), None, places, N - 1, scale.to(acc), False)
             above = ts.tile.maximum(top, ts.tile.max(block, 0))
-            powers = ts.tile.exp(block - finite(above)[None, :])
-            total = total * ts.tile.exp(top - finite(above)) + ts.tile.sum(powers, 0)
+            powers = exp_for(block - finite(above)[None, :], made)
+            total = total * exp_for(top - finite(above), made) + ts.tile.sum(powers, 0)
             top = above
         if sums is not None:
             sums[a, b : b + BB] = logarithm(top, total)
         if y is not None:
             for n in ts.tile.range(0, N, BN):
                 block = x[a, n : n + BN, b : b + BB].to(acc) * scale.to(acc)
-                powers = ts.tile.exp(block - finite(top)[None, :])
+                powers = exp_for(block - finite(top)[None, :], made)
                 y[a, n : n + BN, b : b + BB] = finished(block, powers, top[None, :], total[None, :], form, False)
 
 
@@ -149,11 +159,11 @@ def weight(g: Any, y: Any, form: Any) -> Any:
 
 
 @ts.function
-def slope(g: Any, y: Any, total: Any, form: Any, masked: Any) -> Any:
+def slope(g: Any, y: Any, total: Any, form: Any, masked: Any, made: Any) -> Any:
     """Return gradients of scores by those of results; what a mask leaves out has none."""
     if form == "softmax":
         return (g - total) * y
-    found = g - ts.tile.exp(y) * total
+    found = g - exp_for(y, made) * total
     return ts.tile.where(y == -INF, 0.0, found) if masked else found
 
 
@@ -171,7 +181,7 @@ def rows_backward(
     for m in ts.tile.grid((M, 1)):
         g, found = grad[m, :].to(acc), y[m, :].to(acc)
         total = ts.tile.sum(weight(g, found, form))
-        grad_x[m, :] = slope(g, found, total, form, masked) * scale.to(acc)
+        grad_x[m, :] = slope(g, found, total, form, masked, grad_x.dtype) * scale.to(acc)
 
 
 @ts.kernel
@@ -193,7 +203,7 @@ def wide_rows_backward(
         total = ts.tile.sum(totals)
         for n in ts.tile.range(0, N, BN):
             g, found = grad[m, n : n + BN].to(acc), y[m, n : n + BN].to(acc)
-            grad_x[m, n : n + BN] = slope(g, found, total, form, masked) * scale.to(acc)
+            grad_x[m, n : n + BN] = slope(g, found, total, form, masked, grad_x.dtype) * scale.to(acc)
 
 
 @ts.kernel
@@ -216,7 +226,7 @@ def columns_backward(
         total = ts.tile.sum(totals, 0, keepdims=True)
         for n in ts.tile.range(0, N, BN):
             g, found = grad[a, n : n + BN, b : b + BB].to(acc), y[a, n : n + BN, b : b + BB].to(acc)
-            grad_x[a, n : n + BN, b : b + BB] = slope(g, found, total, form, False) * scale.to(acc)
+            grad_x[a, n : n + BN, b : b + BB] = slope(g, found, total, form, False, grad_x.dtype) * scale.to(acc)
 
 
 @ts.kernel
@@ -230,7 +240,7 @@ def row_sums_backward(
 ):
     """Gradients of logsumexp: the softmax times the gradient of its sum."""
     for m, n in ts.tile.grid((M, 1), (N, BN)):
-        powers = ts.tile.exp(x[m, n : n + BN].to(acc) - finite(sums[m].to(acc)))
+        powers = exp_for(x[m, n : n + BN].to(acc) - finite(sums[m].to(acc)), grad_x.dtype)
         grad_x[m, n : n + BN] = grad[m].to(acc) * powers
 
 
@@ -247,5 +257,5 @@ def sums_backward(
     """The same along a dimension in the middle."""
     for a, n, b in ts.tile.grid((A, 1), (N, BN), (B, BB)):
         total = sums[a, b : b + BB].to(acc)[None, :]
-        powers = ts.tile.exp(x[a, n : n + BN, b : b + BB].to(acc) - finite(total))
+        powers = exp_for(x[a, n : n + BN, b : b + BB].to(acc) - finite(total), grad_x.dtype)
         grad_x[a, n : n + BN, b : b + BB] = grad[a, b : b + BB].to(acc)[None, :] * powers

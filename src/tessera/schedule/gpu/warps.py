@@ -4,6 +4,7 @@ Rules: a matrix kernel gets one warp per 4096 accumulator elements (128 register
 is as near to 64x64 as can be; others one warp per 1024 elements of the largest tile (32 a thread, 64 bytes of bf16
 in flight: measured best for several short rows), and one per 4 KB of a long row that is reduced, as fewer warps have
 less to combine (bf16 rows of 2000 to 12000 on an H200: softmax 0.77 to 1.01 of a copy's rate, argmax 0.53 to 0.87).
+What a loop loads in one round counts together: sums of two arrays by one warp per 4 KB of each took all registers.
 The columns of few rows take a warp per 4 KB, so that threads reduce them without others, those of more rows one per
 2048 elements, or 8 KB of all that is loaded: fewer warps meet at the end, which pays where loops are short (32 rows of
 bf16 on an H200: 0.50 to 0.9 of a copy's rate; twice as many elements a warp: 0.97, but 0.69 for 0.74 of 20000 rows).
@@ -35,6 +36,8 @@ from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
 from tessera.ir.walking import ops_in
+from tessera.numerics.assembly import is_assembly
+from tessera.numerics.functions import record_of
 from tessera.schedule.gpu import chunk_tiles
 from tessera.schedule.gpu.instructions import by_threads
 from tessera.schedule.knobs import KNOBS, Knobs
@@ -70,6 +73,15 @@ _REDUCING_LOOPS = (
 MOST_LIVE = 200
 """Registers of a thread that tiles take, as `live_tiles` counts them, without any in memory (gradients of LayerNorm of
 rows of 8192 with the sums for weights and bias on an H200: 0.47 of a copy's rate with 288, 0.71 with 144 and 72)."""
+HELD_LEAST, HELD_MOST = 24, 112
+"""Registers of a thread that hold parts of rows, where the assembler is told how many programs are to run at once."""
+CHEAP = 4
+"""Instructions of a function up to which registers for its terms do not count: a division's."""
+BESIDE_ROWS = 16
+REGISTERS_TOGETHER = 8
+"""Registers that a thread needs beside them, and that are given out at once."""
+MANY_CARRIED = 3
+"""Tiles that a loop carries, from which on they take 64 registers of a thread at most."""
 ROWS_PER_WARP = 16
 FEW_ROWS = 8
 LEAST_COLUMNS = 256
@@ -117,14 +129,21 @@ def _resident(grid: GridOp, products: list[MmaOp], warps: int, target: TargetRec
 
     Of programs whose loops only reduce what they load as many as have `BUSY_THREADS`: the assembler would give their
     threads 70 to 100 registers, and too few then wait for memory (sums of 67 rows of bf16 on an H200: 0.74 of a copy's
-    rate, and 0.82). Where registers spilled the assembler decides after all (`backends/nvidia`).
-
-    Of programs that do nothing but add products of rows that begin anywhere: their addresses take registers, of which
-    the assembler would give threads more than leave room for as many programs (f32 tiles of 64x64: 145 a thread, so
-    that three programs of four warps run at once; four with 128).
+    rate, and 0.82).
     """
+    if products:
+        return _resident_products(grid, products, warps, target)
     if _only_reduces(grid) and live_registers(grid.body.block) <= BUSY_LIVE * target.warp_size * warps:
         return BUSY_THREADS // (target.warp_size * warps)
+    return _resident_rows(grid, warps, target)
+
+
+def _resident_products(grid: GridOp, products: list[MmaOp], warps: int, target: TargetRecord) -> int:
+    """Return how many programs run at once that do nothing but add products of rows that begin anywhere.
+
+    Their addresses take registers, of which the assembler would give threads more than leave room for as many programs
+    (f32 tiles of 64x64: 145 a thread, so that three programs of four warps run at once; four with 128).
+    """
     if len(products) != 1 or not isinstance(products[0].parent_op(), scf.ForOp):
         return 1
     single = any(isinstance(op, CpAsyncOp) and decisions.INSIDE.on(op) for op in ops_in(grid))
@@ -144,6 +163,38 @@ def _only_reduces(grid: GridOp) -> bool:
     loops = [op for op in ops_in(grid) if isinstance(op, scf.ForOp)]
     inner = {type(op) for loop in loops for op in ops_in(loop) if op is not loop}
     return LoadOp in inner and inner <= {LoadOp, *_REDUCING_LOOPS}
+
+
+def _resident_rows(grid: GridOp, warps: int, target: TargetRecord) -> int:
+    """Return how many programs of a launch run at once whose threads hold parts of rows that they reduce.
+
+    The assembler would compute all of a row's functions before it adds up the first two, in as many registers again:
+    one program of rows of 16384 then waits for memory alone (log_softmax on an H200: 0.60 of a copy's rate).
+    """
+    held = live_registers(grid.body.block) / (target.warp_size * warps)
+    ops = list(ops_in(grid))
+    reducing = [op for op in ops if isinstance(op, REDUCING)]
+    if not HELD_LEAST <= held <= HELD_MOST or not reducing or not all(isinstance(op, ReduceOp) for op in reducing):
+        return 1
+    loops = [op for op in ops if isinstance(op, scf.ForOp)]
+    # A loop that loads a round ahead takes registers that are not known yet, and one that only adds up has enough.
+    if any(map(_reduces_in, loops)) or (loops and not any(map(_is_dear, ops))):
+        return 1
+    registers = -(-(held + BESIDE_ROWS) // REGISTERS_TOGETHER) * REGISTERS_TOGETHER
+    return int(gpu_rates.REGISTERS // registers // warps)
+
+
+def _is_dear(op: Operation) -> bool:
+    """Return whether an op is a function of floats, and of more than a few instructions, of a tile."""
+    if not isinstance(op, ElementwiseOp) or not _elements(op.result.type):
+        return False
+    name = op.fn.data
+    return is_assembly(name) or (record_of(name).domain == "float" and record_of(name).cost > CHEAP)
+
+
+def _reduces_in(loop: Operation) -> bool:
+    """Return whether a loop reduces tiles."""
+    return any(isinstance(op, REDUCING) for op in ops_in(loop))
 
 
 def _with_room(unit: Operation, warps: int, target: TargetRecord) -> int:
@@ -178,6 +229,8 @@ def _warps(ops: Iterable[Operation], products: list[MmaOp], rows_only: bool, sha
     largest = max((_elements(result.type) for op in ops for result in op.results), default=1)
     reduces = any(isinstance(op, REDUCING) for op in ops)
     each = max(ELEMENTS_PER_WARP, _of_rows(ops, largest), _of_columns(ops, largest)) if reduces else ELEMENTS_PER_WARP
+    if reduces and (carried := _carried(ops, largest)) >= MANY_CARRIED:
+        each = min(each, MOST_ELEMENTS_PER_WARP // carried)
     # Two programs of fewer warps would evict each other's rows, which are read again, from the L1 cache (LayerNorm of
     # 75890 in bf16 on an H100: 0.51 to 0.69 of a copy's rate).
     if largest >= chunk_tiles.ELEMENTS and any(map(_stores_chunks, ops)):
@@ -215,7 +268,27 @@ def _of_rows(ops: Iterable[Operation], elements: int) -> int:
     rows = [type_ for type_ in loaded if isinstance(type_, TileType) and max(type_.shape) == elements]
     if not rows:
         return 0
-    return min(MOST_ELEMENTS_PER_WARP, *(ROW_BYTES_PER_WARP // type_.dtype.bytes for type_ in rows))
+    carried = MOST_ELEMENTS_PER_WARP // _carried(ops, elements)
+    most = min(ROW_BYTES_PER_WARP // type_.dtype.bytes for type_ in rows)
+    return min(carried, most, ROW_BYTES_PER_WARP // _loaded_a_round(ops, elements))
+
+
+def _carried(ops: Iterable[Operation], elements: int) -> int:
+    """Return how many of the largest tiles a loop carries, which take registers beside what it loads; 1 for none.
+
+    Loops that reduce tiles do not count: their warps wait for one another in every round.
+    """
+    loops = [op for op in ops if isinstance(op, scf.ForOp) and not _reduces_in(op)]
+    return max((sum(_elements(one.type) == elements for one in op.iter_args) for op in loops), default=0) or 1
+
+
+def _loaded_a_round(ops: Iterable[Operation], elements: int) -> int:
+    """Return the bytes that a round of a loop loads for each element of the largest tiles, 1 without such a loop."""
+    together = Counter[Block | None]()
+    for op in ops:
+        if isinstance(op, LoadOp) and _elements(op.result.type) == elements and isinstance(op.parent_op(), scf.ForOp):
+            together[op.parent_block()] += dtype_of(element_of(op.result.type)).bytes
+    return max(together.values(), default=1)
 
 
 def _of_columns(ops: Iterable[Operation], elements: int) -> int:

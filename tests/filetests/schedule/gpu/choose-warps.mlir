@@ -51,3 +51,56 @@ tessera_tile.kernel @row profile "fast" (
   // CHECK: tessera_schedule.num_warps = #builtin.int<8>
   tessera_tile.return
 }
+
+// -----
+// Sums of two arrays: what a round loads of both counts, and two tiles that the loop carries take 64 registers a thread.
+tessera_tile.kernel @two_sums profile "fast" (
+    %x: !tessera_tile.tensor<?xbf16> as "x" dims ["N"] strides [1] stride_div [1] dim_div [1],
+    %y: !tessera_tile.tensor<?xbf16> as "y" dims ["N"] strides [1] stride_div [1] dim_div [1],
+    %z: !tessera_tile.tensor<?xf32> as "z" dims ["P"] strides [1] stride_div [1] dim_div [1] written) {
+  %n = tessera_tile.dim %x[0] : !tessera_tile.tensor<?xbf16>
+  %p = tessera_tile.dim %z[0] : !tessera_tile.tensor<?xf32>
+  %c0 = tessera_tile.constant 0 : index
+  %step = tessera_tile.constant 4096 : index
+  %zero = tessera_tile.constant 0.0 : f32
+  tessera_tile.grid(%p) by [1] {
+  ^bb0(%i: index):
+    %none = tessera_tile.splat %zero : f32 -> !tessera_tile.tile<4096xf32>
+    %sum = scf.for %k = %c0 to %n step %step iter_args(%s = %none) -> (!tessera_tile.tile<4096xf32>) {
+      %a = tessera_tile.load %x[%k] [4096] : !tessera_tile.tensor<?xbf16> -> !tessera_tile.tile<4096xbf16>
+      %b = tessera_tile.load %y[%k] [4096] : !tessera_tile.tensor<?xbf16> -> !tessera_tile.tile<4096xbf16>
+      %c = tessera_tile.cast %a : !tessera_tile.tile<4096xbf16> -> !tessera_tile.tile<4096xf32>
+      %d = tessera_tile.cast %b : !tessera_tile.tile<4096xbf16> -> !tessera_tile.tile<4096xf32>
+      %e = tessera_tile.elementwise "mul"(%c, %d) : (!tessera_tile.tile<4096xf32>, !tessera_tile.tile<4096xf32>) -> !tessera_tile.tile<4096xf32>
+      %t = tessera_tile.elementwise "add"(%s, %e) : (!tessera_tile.tile<4096xf32>, !tessera_tile.tile<4096xf32>) -> !tessera_tile.tile<4096xf32>
+      scf.yield %t : !tessera_tile.tile<4096xf32>
+    }
+    %whole = tessera_tile.reduce "sum" %sum axis 0 : !tessera_tile.tile<4096xf32> -> f32
+    tessera_tile.store %whole, %z[%i] [1] drop [0] : f32, !tessera_tile.tensor<?xf32>
+  }
+  // CHECK: tessera_schedule.num_warps = #builtin.int<4>}
+  tessera_tile.return
+}
+
+// -----
+// A row that is reduced twice: the assembler is told how many programs are to run at once.
+tessera_tile.kernel @row_twice profile "fast" (
+    %x: !tessera_tile.tensor<?x16384xbf16> as "x" dims ["M", "N"] strides [16384, 1] stride_div [16384, 1] dim_div [1, 16384] align 16 written) {
+  %m = tessera_tile.dim %x[0] : !tessera_tile.tensor<?x16384xbf16>
+  %c0 = tessera_tile.constant 0 : index
+  tessera_tile.grid(%m) by [1] {
+  ^bb0(%i: index):
+    %a = tessera_tile.load %x[%i, %c0] [1, 16384] drop [0] : !tessera_tile.tensor<?x16384xbf16> -> !tessera_tile.tile<16384xbf16>
+    %b = tessera_tile.cast %a : !tessera_tile.tile<16384xbf16> -> !tessera_tile.tile<16384xf32>
+    %top = tessera_tile.reduce "max" %b axis 0 : !tessera_tile.tile<16384xf32> -> f32
+    %tops = tessera_tile.splat %top : f32 -> !tessera_tile.tile<16384xf32>
+    %c = tessera_tile.elementwise "sub"(%b, %tops) : (!tessera_tile.tile<16384xf32>, !tessera_tile.tile<16384xf32>) -> !tessera_tile.tile<16384xf32>
+    %sum = tessera_tile.reduce "sum" %c axis 0 : !tessera_tile.tile<16384xf32> -> f32
+    %sums = tessera_tile.splat %sum : f32 -> !tessera_tile.tile<16384xf32>
+    %d = tessera_tile.elementwise "sub"(%c, %sums) : (!tessera_tile.tile<16384xf32>, !tessera_tile.tile<16384xf32>) -> !tessera_tile.tile<16384xf32>
+    %e = tessera_tile.cast %d : !tessera_tile.tile<16384xf32> -> !tessera_tile.tile<16384xbf16>
+    tessera_tile.store %e, %x[%i, %c0] [1, 16384] drop [0] : !tessera_tile.tile<16384xbf16>, !tessera_tile.tensor<?x16384xbf16>
+  }
+  // CHECK: tessera_schedule.num_warps = #builtin.int<8>, tessera_schedule.resident = #builtin.int<3>
+  tessera_tile.return
+}
