@@ -253,7 +253,7 @@ class Expressions:
         if fn == "cdiv":
             return tree.Apply(fn, (first, tree.Number(dice.between(1, 9))))
         if fn in ("floordiv", "mod"):
-            if is_int(dtype) and shape and dice.chance(0.2):
+            if is_int(dtype) and shape and dice.chance(0.5):
                 first = self._widened(first, shape, depth)
             return tree.Apply(fn, (first, self._divisor(dtype, shape, depth)))
         if fn in ("shl", "shr"):
