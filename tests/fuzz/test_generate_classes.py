@@ -15,6 +15,7 @@ from tessera.tools.fuzz.types import bits
 PRODUCTS = Options(shared=1.0, buffer_products=0.5, plans=0.0, nests=0.0, debug=0.0)
 STARTS = Options(starts=3.0, reuse=0.5, plans=0.0, nests=0.0, debug=0.0)
 NARROW = Options(narrow=8.0, plans=1.0, chains=0.0, rows=0.0, nests=0.0, debug=0.0)
+PLAIN = Options(plans=0.0, debug=0.0)
 PANEL = 128
 """Bytes of the rows that the copy engine swizzles whole."""
 
@@ -62,10 +63,29 @@ def narrow(program: tree.Program) -> bool:
     return short and dict(program.knobs).get("cluster") == 4
 
 
+def divided(program: tree.Program) -> bool:
+    """Return whether narrow integers times a number are divided by a power of two."""
+    return any(
+        node.fn in ("floordiv", "mod")
+        and isinstance(by := node.args[1], tree.Number)
+        and abs(int(by.value)).bit_count() == 1
+        and isinstance(product := node.args[0], tree.Apply)
+        and isinstance(product.args[0], tree.Cast)
+        for node in tree.walk(program)
+        if isinstance(node, tree.Apply) and len(node.args) == 2
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "shown", "share"),
-    [(PRODUCTS, by_parts, 0.1), (PRODUCTS, of_few_elements, 0.02), (STARTS, started, 0.01), (NARROW, narrow, 0.1)],
-    ids=["by-parts", "of-few-elements", "started", "narrow"],
+    [
+        (PRODUCTS, by_parts, 0.1),
+        (PRODUCTS, of_few_elements, 0.02),
+        (STARTS, started, 0.01),
+        (NARROW, narrow, 0.1),
+        (PLAIN, divided, 0.005),
+    ],
+    ids=["by-parts", "of-few-elements", "started", "narrow", "divided"],
 )
 def test_programs_are_of_a_class(options: Options, shown: Callable[[tree.Program], bool], share: float) -> None:
     programs = [generate(seed, options) for seed in range(200)]

@@ -15,11 +15,11 @@ class Given:
 
     Args:
         number: which of the graph's results.
-        ready: makes what is given of it.
+        ready: takes the sizes of symbols, and gives what makes of the result what is given.
     """
 
     number: int
-    ready: Ready
+    ready: Callable[[Mapping[str, int]], Ready]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,4 +62,6 @@ class Edges:
         """Change arguments, and return results as they are wanted."""
         for goals, together in zip(targets, self.written, strict=True):
             self.write(goals, [results[number] for _, number in together])
-        return [one.value(sizes) if isinstance(one, Number) else one.ready(results[one.number]) for one in self.gives]
+        return [
+            one.value(sizes) if isinstance(one, Number) else one.ready(sizes)(results[one.number]) for one in self.gives
+        ]

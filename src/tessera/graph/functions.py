@@ -39,10 +39,6 @@ UFUNCS: dict[Any, str] = {
     np.greater_equal: "ge",
     np.equal: "eq",
     np.not_equal: "ne",
-    np.logical_and: "and",
-    np.logical_or: "or",
-    np.logical_not: "not",
-    np.logical_xor: "xor",
     np.bitwise_and: "and",
     np.bitwise_or: "or",
     np.bitwise_xor: "xor",
@@ -76,6 +72,29 @@ def written(function: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     return register
 
 
+def _true(x: Any) -> Any:
+    """Return whether numbers are not zero."""
+    is_truth = isinstance(x, bool) or getattr(x, "dtype", None) == np.bool_
+    return x if is_truth else np.not_equal(x, 0)
+
+
+@written(np.logical_not)
+def _logical_not(x: Any) -> Any:
+    return np.invert(_true(x))
+
+
+def _logical(bitwise: Any) -> Callable[..., Any]:
+    def write(x: Any, y: Any) -> Any:
+        return bitwise(_true(x), _true(y))
+
+    return write
+
+
+written(np.logical_and)(_logical(np.bitwise_and))
+written(np.logical_or)(_logical(np.bitwise_or))
+written(np.logical_xor)(_logical(np.bitwise_xor))
+
+
 @written(np.square)
 def _square(x: Any) -> Any:
     return x * x
@@ -88,7 +107,7 @@ def _reciprocal(x: Any) -> Any:
 
 @written(np.sign)
 def _sign(x: Any) -> Any:
-    return _choice(x > 0, 1, _choice(x < 0, -1, x * 0))
+    return _choice(x > 0, 1, 0 - _choice(x < 0, 1, x * 0))  # -1 is no unsigned number
 
 
 @written(np.fmax)

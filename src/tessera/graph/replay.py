@@ -401,7 +401,7 @@ class _TensorWriter(_Writer):
             texts = [
                 self._source.constant(one.value(recording.sizes))
                 if isinstance(one, Number)
-                else self._result(*next(wanted), one.ready, returned)
+                else self._result(*next(wanted), one.ready(recording.sizes), returned)
                 for one in edges.gives
             ]
         self._add(f"return [{', '.join(texts)}]")

@@ -321,6 +321,13 @@ def elements(x, w):
     return *signs, np.fmax(x, w[0]), np.fmin(x, w[0]), np.logaddexp(x, w[0]), np.sign((x * 9).astype(np.int32))
 
 
+def logic(x, w):
+    whole = (x * 3).astype(np.int32), np.abs(w * 3).astype(np.uint8)
+    pairs = (x, w), whole, (whole[0], whole[0] > 0), (whole[0], 2), (True, whole[1])
+    found = [fn(*pair) for pair in pairs for fn in (np.logical_and, np.logical_or, np.logical_xor)]
+    return *found, np.logical_not(x), np.logical_not(whole[0]), np.sign(whole[1])
+
+
 def in_place(x, w):
     y = x
     x += w.sum()
@@ -334,7 +341,7 @@ def in_place(x, w):
     return alias, h, x * 3, places, places >> 1
 
 
-@pytest.mark.parametrize("function", [methods, elements, in_place])
+@pytest.mark.parametrize("function", [methods, elements, logic, in_place])
 def test_methods_and_operators_are_numpys(function):
     x, w = np.linspace(-2.5, 3.1, 12).reshape(3, 4), np.array([0.5, -1.0, 2.0, 1.5])
     given = [x.copy(), x.copy()]

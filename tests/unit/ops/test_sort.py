@@ -134,6 +134,7 @@ WRONG = {
     "wrong-dtype": lambda: op.sort(X.astype(np.complex64)),
     "bad-axis": lambda: op.topk(X, 2, 2),
     "bad-argument": lambda: op.topk(X, 10),
+    "bad-argument, no dimension": lambda: op.topk(np.zeros((), np.float32), 0),
     "bad-argument, dim": lambda: op.sort(X, "last"),
     "wrong-shape": lambda: op.topk.backward(X, X, 2),
     "too-long": lambda: op.sort.compile((1, 65537), target="cpu"),

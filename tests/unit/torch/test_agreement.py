@@ -241,3 +241,20 @@ def test_norms_over_one_element_keep_what_is_not_finite(given):
     (got,) = torch.autograd.grad(run(lambda x: F.layer_norm(x, (1,), weight), x), x, cotangents)
     (wanted,) = torch.autograd.grad(F.layer_norm(x, (1,), weight), x, cotangents)
     assert torch.equal(got.isnan(), wanted.isnan())
+
+
+def test_parts_that_are_set_have_the_dtype_of_what_they_are_set_in():
+    def function(x, y, n):
+        return x.select_scatter(y, 0, 1), x.select_scatter(y > 0, 1, -1), y.clone().copy_(n), (x * 2).copy_(n)
+
+    for dtype in (torch.bool, torch.int8, torch.bfloat16):
+        for number in (2, 0.5):
+            same(function, torch.ones(3, 3).to(dtype), torch.tensor([1, 0, 3]), number)
+
+
+def test_whole_numbers_at_equal_distances():
+    same(lambda x: (x + torch.linspace(4.3, 1, 50, dtype=torch.int64), x + torch.linspace(-3, 7, 50)), torch.zeros(50))
+
+
+def test_what_has_no_dimensions_turns_around():
+    same(lambda x: (x.flip(0), x.flip(-1).sum(0).flip(0)), torch.tensor(1.5))

@@ -136,10 +136,10 @@ _compiled = compiled.Compiled
 
 
 def test_a_backward_graph_that_runs_as_it_was_traced(monkeypatch: pytest.MonkeyPatch) -> None:
-    def only_forward(traced: Any, layout: Any) -> Any:
+    def only_forward(traced: Any, layout: Any, *shown: Any) -> Any:
         if layout.visible is None:
             raise Unknown("nothing")
-        return converter(traced, layout)
+        return converter(traced, layout, *shown)
 
     converter = compiled.Converter
     monkeypatch.setattr(compiled, "Converter", only_forward)

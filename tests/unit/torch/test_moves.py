@@ -279,6 +279,36 @@ def test_results_lie_side_by_side_where_pytorchs_do():
         torch.testing.assert_close(got, wanted)
 
 
+def with_gaps(x):
+    part, ends = x[:, ::2], F.pad(x * 2, (0, 2), mode="reflect")
+    scattered = part.slice_scatter(part[:2] * 2, 0, 1, 3), part.select_scatter(part[0] + 1, 0, 1)
+    same = (x.relu()[:, :1].expand(-1, 4), x.index_select(1, torch.tensor([0, 0])), x[:1].exp().expand(3, -1).tanh())
+    return *scattered, ends.select(1, 4), *ends.chunk(2, 1), torch.diagonal_scatter(part, part[0]), *same
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_elements_of_results_lie_as_far_apart_as_pytorchs(dynamic):
+    function = torch.compile(with_gaps, backend=compiled.backend, dynamic=dynamic)
+    for shape in (6, 8), (6, 8), (7, 10):
+        x = normal(*shape)
+        for got, wanted in zip(function(x), with_gaps(x), strict=True):
+            assert got.stride() == wanted.stride()
+            torch.testing.assert_close(got, wanted)
+
+
+def test_results_lie_as_those_of_ops_that_pytorch_takes_apart():
+    x = normal(6, 6).t()
+
+    def function(x, k):
+        same = F.pad(x[:1, :1].relu(), (2, 1)).expand(2, 1, 4)[k]
+        return x.index_copy(0, torch.arange(3), x[:3]), x.index_fill(0, torch.tensor(0), 1), same
+
+    given = x, torch.tensor([[1], [0]])
+    for got, wanted in zip(torch.compile(function, backend=compiled.backend)(*given), function(*given), strict=True):
+        assert got.stride() == wanted.stride()
+        torch.testing.assert_close(got, wanted)
+
+
 def ends(x, k):
     y = x.clone()
     y[-k:] = 0.5
@@ -295,3 +325,14 @@ def test_parts_whose_bounds_and_steps_only_calls_know(function):
     x = normal(8, 9)
     for k in (3, 2):
         torch.testing.assert_close(compiled_once(x, k), function(x, k), rtol=1e-12, atol=1e-12)
+
+
+def test_sizes_that_numbers_of_the_call_decide():
+    def function(x, w, stride, groups):
+        return F.conv_transpose3d(x, w, None, stride, 1, 1, groups, 2), F.conv2d(x[0], w[:, :1, 0], groups=4)
+
+    compiled_once = torch.compile(function, backend=compiled.backend, dynamic=True)
+    for stride, groups in (2, 2), (3, 1):
+        given = normal(2, 4, 4, 4, 4), normal(4, 2, 3, 3, 3), stride, groups
+        for got, wanted in zip(compiled_once(*given), function(*given), strict=True):
+            torch.testing.assert_close(got, wanted)

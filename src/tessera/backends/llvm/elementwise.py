@@ -175,11 +175,36 @@ _FLOAT_OTHER: dict[str, Callable[..., str]] = {
 }
 
 
+def _known(b: str) -> int | None:
+    """Return an integer that is known when compiling."""
+    text = b.removesuffix(")").rpartition(" ")[2] if b.startswith("splat (") else b
+    return int(text) if text.removeprefix("-").isdigit() else None
+
+
+def _shifted(ops: Ops, type_: LLVMType, a: str, b: int) -> tuple[str, str]:
+    """Return the parts of signed integers by a power of two, or its negative.
+
+    LLVM 22 makes of `sdiv` by 2 shifts of which it drops the last where the dividend is the product of 8 bits with a
+    number, in 64 bits.
+    """
+    low = abs(b) - 1
+    quotient = ops.binary("ashr", type_, a, ops.integer(type_, low.bit_length()))
+    rest = ops.binary("and", type_, a, ops.integer(type_, low))
+    if b > 0:
+        return quotient, rest
+    zero = ops.integer(type_, 0)
+    inexact = ops.compare("ne", type_, rest, zero)
+    upper = ops.select(type_, inexact, ops.binary("add", type_, quotient, ops.integer(type_, 1)), quotient)
+    moved = ops.binary("add", type_, rest, ops.integer(type_, b))
+    return ops.binary("sub", type_, zero, upper), ops.select(type_, inexact, moved, rest)
+
+
 def _divide(ops: Ops, type_: LLVMType, signed: bool, a: str, b: str) -> tuple[str, str]:
     """Return quotient (towards zero) and remainder; no divisor traps, and by zero both are 0."""
     zero, one = ops.integer(type_, 0), ops.integer(type_, 1)
-    if b.lstrip("-").isdigit() and b not in ("0", "-1"):
-        quotient = ops.binary("sdiv" if signed else "udiv", type_, a, type_.splat(b))
+    known = _known(b)
+    if known is not None and known not in (0, -1):
+        quotient = ops.binary("sdiv" if signed else "udiv", type_, a, ops.integer(type_, known))
     else:
         unsafe = ops.compare("eq", type_, b, zero)
         minus = ops.compare("eq", type_, b, ops.integer(type_, -1)) if signed else ""
@@ -192,6 +217,9 @@ def _divide(ops: Ops, type_: LLVMType, signed: bool, a: str, b: str) -> tuple[st
 
 
 def _floor_parts(ops: Ops, type_: LLVMType, signed: bool, a: str, b: str) -> tuple[str, str]:
+    known = _known(b)
+    if signed and known is not None and abs(known) > 1 and abs(known).bit_count() == 1:
+        return _shifted(ops, type_, a, known)
     quotient, rest = _divide(ops, type_, signed, a, b)
     if not signed:
         return quotient, rest

@@ -337,10 +337,18 @@ class GraphWriter:
         return product(dims_of(value)[axis] for axis in axes)
 
     def contract(self, left: SSAValue, right: SSAValue) -> SSAValue:
-        """Return the product of matrices, or of batches of them; sizes that meet may be equal at this call only."""
+        """Return the product of matrices, or of batches of them; sizes that meet may be equal at this call only.
+
+        Raises:
+            TypeMismatchError: `shape-mismatch`, also where nothing tells that sizes are equal.
+        """
         met = (*dims_of(left)[:-2], dims_of(left)[-1])
-        if len(dims_of(right)) == len(met) + 1 and all(map(self.same, met, dims_of(right)[:-1])):
-            right = self.reshape(right, [*met, dims_of(right)[-1]])
+        if len(dims_of(right)) != len(met) + 1 or not all(map(self.same, met, dims_of(right)[:-1])):
+            texts = (", ".join(map(str, dims_of(one))) for one in (left, right))
+            raise TypeMismatchError(
+                "a product of ({}) and ({})".format(*texts), code="shape-mismatch", help="inner sizes have to be equal"
+            )
+        right = self.reshape(right, [*met, dims_of(right)[-1]])
         if dims_of(left)[-1] == ZERO:
             dims = (*dims_of(left)[:-1], dims_of(right)[-1])
             return self.broadcast_to(self.full(0, product_dtype(left)), dims)

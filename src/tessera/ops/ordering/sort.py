@@ -163,7 +163,7 @@ class Topk(Ordering):
 
         Args:
             input: f64, f32, bf16, f16 or integers.
-            k: how many, from 0 to the size of the dimension.
+            k: how many, from 0 to the size of the dimension; 1 of a number, which has none.
             dim: the dimension, counted from the end when negative.
             largest: False for the smallest.
             sorted: taken for PyTorch's sake: they always come in order.
@@ -264,12 +264,12 @@ def _folded(input: Any, dim: int, count: int | None) -> tuple[tuple[Any, ...], t
     number_dtype(input)
     dims = axes.chosen(index(dim), len(shape))
     x = axes.folded(input, dims)
-    if count is not None and not 0 <= count <= x.shape[1]:
+    if count is not None and not (0 if shape else 1) <= count <= x.shape[1]:  # a number has no dimension to cut
         raise CallError(
             f"k is {count} of {x.shape[1]} elements",
             code="bad-argument",
             location=caller_location(),
-            help="it is from 0 to the size of the dimension",
+            help="it is from 0 to the size of the dimension, and 1 of a number",
         )
     return shape, dims, x
 

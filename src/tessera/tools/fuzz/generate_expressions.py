@@ -253,6 +253,8 @@ class Expressions:
         if fn == "cdiv":
             return tree.Apply(fn, (first, tree.Number(dice.between(1, 9))))
         if fn in ("floordiv", "mod"):
+            if is_int(dtype) and shape and dice.chance(0.5):
+                first = self._widened(first, shape, depth)
             return tree.Apply(fn, (first, self._divisor(dtype, shape, depth)))
         if fn in ("shl", "shr"):
             amount: tree.Expr = tree.Number(dice.between(0, bits(dtype) - 1))
@@ -280,12 +282,23 @@ class Expressions:
         """Return whether Python's own function is written, which on scalars may be one of constants."""
         return int(bool(shape) and fn in ("maximum", "minimum", "abs") and self.scope.dice.chance(0.25))
 
+    def _widened(self, value: tree.Expr, shape: Shape, depth: int) -> tree.Expr:
+        """Return narrow integers times a number in a value's dtype, of which compilers know the sign's bits."""
+        dice, dtype = self.scope.dice, value.type.dtype
+        narrow = [one for one in self.scope.palette.dtypes if is_int(one) and bits(one) < bits(dtype)]
+        if not narrow:
+            return value
+        wide = self._converted(self.draw(dice.pick(narrow), shape, depth), dtype)
+        return tree.Apply("mul", (wide, tree.Number(dice.between(2, 9))))
+
     def _divisor(self, dtype: str, shape: Shape, depth: int) -> tree.Expr:
         """Return a divisor, mostly one that is not zero."""
         dice = self.scope.dice
         if is_float(dtype):
             return tree.Number(dice.pick((2.0, 3.0, -4.0, 0.5)))
         if dice.chance(0.5):
+            if dice.chance(0.3):
+                return tree.Number(dice.pick((2, 4, 64, -2, -64) if is_signed(dtype) else (2, 4, 64)))
             low = -9 if is_signed(dtype) else 1
             return tree.Number(dice.between(low, 9) or 7)
         divisor = self.draw(dtype, shape, depth)

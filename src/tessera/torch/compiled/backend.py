@@ -10,7 +10,7 @@ from operator import or_  # pyright: ignore[reportUnknownVariableType]
 from typing import Any
 
 from tessera.data import dataclass
-from tessera.errors import CallError, shown
+from tessera.errors import CallError, LanguageError, shown
 from tessera.graph.edges import Edges, Given, Number
 from tessera.graph.explained import GraphExplanation
 from tessera.graph.program import Program
@@ -24,7 +24,7 @@ from tessera.torch.compiled.computed import Computed
 from tessera.torch.compiled.convert import Converted, Converter
 from tessera.torch.compiled.cuda_graphs import CudaGraphs, reset
 from tessera.torch.compiled.folding import fold
-from tessera.torch.compiled.layouts import Lies, Order, in_order, order_of
+from tessera.torch.compiled.layouts import Lies, Order, in_order, order_of, with_gaps
 from tessera.torch.compiled.sharing import partition
 from tessera.torch.compiled.sizes import Unknown
 
@@ -32,7 +32,8 @@ torch: Any = import_module("torch")
 _aot: Any = import_module("functorch.compile")
 _decomp: Any = import_module("torch._decomp")
 _aten: Any = torch.ops.aten
-_guards: Any = import_module("torch._C._dynamo.guards")
+_checks: Any = import_module("torch._C._dynamo.guards")
+_guards: Any = import_module("torch._guards")
 _MOST_KINDS = 1024
 """Kinds of calls that a graph tells apart."""
 _MOST_RECENT = 4
@@ -50,6 +51,9 @@ _WHOLE = (
     _aten.unfold_backward,
     _aten.special_log_ndtr,  # its parts lose bits
     _aten._scaled_dot_product_flash_attention_for_cpu,  # PyTorch's parts give other sums of exponentials
+    _aten.select_scatter,  # its parts have another dtype where what is set has
+    _aten.linspace,  # its parts round integers otherwise
+    _aten.logspace,
 )
 """Ops that are not taken apart."""
 _APART = (
@@ -144,7 +148,7 @@ class _Kind:
 
     def learn(self, tensors: Sequence[Any]) -> None:
         """Check calls against other tensors of this kind, by PyTorch's own check, which costs least."""
-        made = getattr(_guards, "TensorGuards", None)
+        made = getattr(_checks, "TensorGuards", None)
         if made is not None:
             self.check = made(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
 
@@ -249,7 +253,7 @@ def _edges(graph: Converted) -> Edges:
     orders, count = dict(graph.turned), len(graph.contiguous)
     ready = [partial(_argument, orders.get(number), graph.contiguous[number]) for number in range(count)]
     gives = [
-        Given(value[0], partial(_result, value[1], value[2])) if is_tensor else Number(partial(_number, value))
+        Given(value[0], partial(_giver, *value[1:])) if is_tensor else Number(partial(_number, value))
         for is_tensor, value in graph.results
     ]
     written = tuple(tuple((graph.arguments.index(at), number) for at, number in together) for together in graph.written)
@@ -263,9 +267,18 @@ def _argument(order: Order | None, contiguous: bool, tensor: Any) -> Any:
     return tensor.contiguous() if contiguous else tensor
 
 
-def _result(lies: Lies, as_complex: bool, tensor: Any) -> Any:
+def _giver(
+    lies: Lies, as_complex: bool, strides: Sequence[Any] | None, sizes: Mapping[str, int]
+) -> Callable[[Any], Any]:
+    """Return what makes of a result what the program wants."""
+    known = None if strides is None else [_number(stride, sizes) for stride in strides]
+    return partial(_result, lies, as_complex, known)
+
+
+def _result(lies: Lies, as_complex: bool, strides: Sequence[int] | None, tensor: Any) -> Any:
     """Return a result as the program wants it."""
-    return as_given(in_order(tensor, lies), as_complex)
+    found = as_given(in_order(tensor, lies), as_complex)
+    return found if strides is None else with_gaps(found, strides)
 
 
 def _as_traced(traced: Any, layout: Layout, why: str) -> Any:
@@ -289,13 +302,14 @@ def _number(value: Any, sizes: Mapping[str, int]) -> Any:
     return value.value(sizes) if isinstance(value, Dim | Computed) else value
 
 
-def compile_graph(traced: Any, fallback: str = "aten", layout: Layout | None = None) -> Any:
+def compile_graph(traced: Any, fallback: str = "aten", layout: Layout | None = None, shown: Sequence[Any] = ()) -> Any:
     """Return the compiled form of a traced graph of ATen ops.
 
     Args:
         traced: the graph.
         fallback: what runs ops that have no row: `aten`, or `error`, which refuses.
         layout: how its images lie; by default where the graph is fastest alone.
+        shown: results of the program as they are without a compiler.
 
     Raises:
         CallError: `no-row` for such an op where they are refused.
@@ -303,18 +317,55 @@ def compile_graph(traced: Any, fallback: str = "aten", layout: Layout | None = N
     fold(traced)
     layout = layout or layout_of(traced)
     try:
-        converted = Converter(traced, layout).run()
-    except Unknown as why:
+        converted = Converter(traced, layout, _by_place(traced, shown)).run()
+        if converted.left and fallback == "error":
+            ops = ", ".join(f"{name} ({count})" for name, count in converted.left.most_common())
+            raise CallError(f"torch.compile: no row for {ops}", code="no-row", help=_HELP)
+        compiled = Compiled(converted)
+    except (Unknown, LanguageError) as why:
+        if isinstance(why, LanguageError) and why.code != "bad-annotation":  # a size of too many terms
+            raise
         reports.append(Report(0, 0, Counter(), str(why)))
         if fallback == "error":
             raise CallError(f"torch.compile: the graph has {why}", code="no-row", help=_HELP) from None
         return _as_traced(traced, layout, str(why))
-    if converted.left and fallback == "error":
-        ops = ", ".join(f"{name} ({count})" for name, count in converted.left.most_common())
-        raise CallError(f"torch.compile: no row for {ops}", code="no-row", help=_HELP)
-    compiled = Compiled(converted)
     reports.append(Report(compiled.kernels, converted.rows, converted.left))
     return compiled
+
+
+def _by_place(traced: Any, shown: Sequence[Any]) -> dict[int, Any]:
+    """Return the program's results by their place among those of a graph, which gives what it changes first.
+
+    Args:
+        traced: the graph, whose ops are taken apart.
+        shown: the results as they are without a compiler.
+    """
+    context = _guards.TracingContext.try_get()
+    facts = None if context is None else context.fw_metadata
+    if facts is None:
+        return {}
+    first = facts.num_mutated_inp_runtime_indices
+    results = traced.graph.output_node().args[0][first : first + len(shown)]
+    made = [one.meta.get("val") if isinstance(one, torch.fx.Node) else None for one in results]
+    pairs = enumerate(zip(made, shown, strict=False), first)
+    return {place: _without_mode(before) for place, (fake, before) in pairs if _is_same(fake, before)}
+
+
+def _is_same(fake: Any, before: Any) -> bool:
+    """Return whether two traced tensors may differ in how they lie only."""
+    are_tensors = isinstance(fake, torch.Tensor) and isinstance(before, torch.Tensor)
+    return are_tensors and fake.ndim == before.ndim and fake.dtype == before.dtype
+
+
+def _without_mode(fake: Any) -> Any:
+    """Return a traced tensor for the trace that is under way: PyTorch has one for each of its stages."""
+    return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device="meta")
+
+
+def _shown(traced: Any) -> list[Any]:
+    """Return the results of a program that PyTorch traced, as they are without a compiler."""
+    results = traced.graph.output_node().args[0]
+    return [one.meta.get("example_value") if isinstance(one, torch.fx.Node) else None for one in results]
 
 
 def backend(traced: Any, examples: Sequence[Any], *, options: Any = None, mode: Any = None) -> Any:
@@ -343,8 +394,10 @@ def backend(traced: Any, examples: Sequence[Any], *, options: Any = None, mode: 
 
     graphs = CudaGraphs(len(examples)) if mode == _GRAPHS else None
 
+    before = _shown(traced)
+
     def forward(graph: Any, inputs: Sequence[Any]) -> Any:
-        compile_ = partial(compile_graph, graph, fallback, agreed[0] if agreed else None)
+        compile_ = partial(compile_graph, graph, fallback, agreed[0] if agreed else None, before)
         return compile_() if graphs is None else graphs.forward(compile_, graph, inputs, is_inference=False)
 
     def backward(graph: Any, inputs: Sequence[Any]) -> Any:
@@ -352,7 +405,7 @@ def backend(traced: Any, examples: Sequence[Any], *, options: Any = None, mode: 
         return compile_() if graphs is None else graphs.backward(compile_, graph, inputs)
 
     def alone(graph: Any, inputs: Sequence[Any]) -> Any:
-        compile_ = partial(compile_graph, graph, fallback)
+        compile_ = partial(compile_graph, graph, fallback, None, before)
         return compile_() if graphs is None else graphs.forward(compile_, graph, inputs, is_inference=True)
 
     common: Any = import_module("torch._dynamo.backends.common")

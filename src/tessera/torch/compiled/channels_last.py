@@ -119,6 +119,7 @@ def _convolutions(traced: Any) -> Iterator[_Convolution]:
         else:
             continue
         x, w = image.meta["val"], weight.meta["val"]
+        groups = hint_of(groups.meta["val"] if isinstance(groups, torch.fx.Node) else groups)
         if x.ndim in RANKS:
             sizes = [*map(hint_of, w.shape)]
             ins, outs = hint_of(x.shape[1]) // groups, hint_of(result.shape[1]) // groups

@@ -6,6 +6,7 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +19,7 @@ from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.sums import ReduceOp
 from tessera.ir.graph.types import ArrayType, array_type
 from tessera.ir.graph.types import dims_of as dims_of_value
-from tessera.ir.graph.views import ReshapeOp, SliceOp, TransposeOp, memory_of
+from tessera.ir.graph.views import memory_of
 from tessera.ir.graph.writer import GraphWriter
 from tessera.numerics.dtypes import DType
 from tessera.ops.arrays import by_torch_name, torch_dtypes
@@ -26,9 +27,9 @@ from tessera.schedule.fuse.transposes import inverse, move_transposes
 from tessera.target.dims import Dim
 from tessera.torch.compiled.aten_calls import AtenCall, is_complex
 from tessera.torch.compiled.channels_last import RANKS, Layout, settle_operands, settled
-from tessera.torch.compiled.computed import number_of, written
+from tessera.torch.compiled.computed import Computed, number_of, written
 from tessera.torch.compiled.folding import device_of, no_modes
-from tessera.torch.compiled.layouts import Lies, Order, hint_of, order_of
+from tessera.torch.compiled.layouts import Lies, Order, gaps_of, hint_of, order_of
 from tessera.torch.compiled.registry import row_of
 from tessera.torch.compiled.sizes import Elsewhere, Unknown, dims_of
 
@@ -101,6 +102,7 @@ class Converter:
     Args:
         traced: the graph, with what PyTorch knows of each value in `meta`.
         layout: whether images of convolutions lie channels last, and what is known of arrays between graphs.
+        shown: results, by place, as they are without a compiler: PyTorch's parts of an op may lie otherwise.
 
     Raises:
         Unknown: there is a dtype, a size or a device that Tessera has not.
@@ -109,10 +111,10 @@ class Converter:
     node: Any
     """The op that is being converted."""
 
-    def __init__(self, traced: Any, layout: Layout) -> None:
+    def __init__(self, traced: Any, layout: Layout, shown: Mapping[int, Any] = MappingProxyType({})) -> None:
         if any(isinstance(node.target, torch._ops.HigherOrderOperator) for node in traced.graph.nodes):
             raise Unknown("control flow, or effects")
-        self._traced = traced
+        self._traced, self._shown = traced, shown
         self.layout = layout
         self._seeds: list[Any] = []
         self._values: dict[Any, Any] = {}
@@ -174,13 +176,13 @@ class Converter:
         for place, result in enumerate(results):
             value = self._values[result] if isinstance(result, torch.fx.Node) else result
             if isinstance(value, SSAValue):
-                fake = result.meta.get("val", result)
+                fake = self._shown.get(place, result.meta["val"])
                 laid, lies = self._laid(self._apart(cast("SSAValue[Any]", value), result), fake)
                 if self.layout.visible is not None and place >= self.layout.visible:
                     names[place] = result.name
-                elif fake.is_contiguous() and _is_moved(laid) and laid.owner not in self._seeds:
+                elif fake.is_contiguous() and laid.owner not in self._seeds:
                     lies = Lies(tuple(range(fake.ndim + is_complex(fake))), False)
-                given.append((True, (len(values), lies, is_complex(fake))))
+                given.append((True, (len(values), lies, is_complex(fake), self._gaps(fake))))
                 values.append(laid)
             else:
                 given.append((False, _known(value)))
@@ -208,6 +210,14 @@ class Converter:
             self._rows,
         )
 
+    def _gaps(self, fake: Any) -> tuple[Dim | Computed, ...] | None:
+        """Return the strides of a result whose elements lie apart, where calls can tell them."""
+        found = gaps_of(fake)
+        symbols = {
+            str(one) for step in found or () if isinstance(step, torch.SymInt) for one in step.node.expr.free_symbols
+        }
+        return None if found is None or symbols - {*self.w.hints} else tuple(map(number_of, found))
+
     def _apart(self, value: SSAValue, node: Any) -> SSAValue:
         """Return a result that shares memory only with what it does in PyTorch: a program may change either."""
         owner = _owner_of(node)
@@ -231,10 +241,10 @@ class Converter:
         assert end is not None, "a graph ends with its return"
         for place, (is_tensor, found) in enumerate(given):
             if is_tensor:
-                number, before, as_complex = found
+                number, before, *rest = found
                 value = cast("SSAValue[Any]", end.operands[number])
                 end.operands[number], lies = settled(value, before, place in names, moved, end)
-                given[place] = True, (number, lies, as_complex)
+                given[place] = True, (number, lies, *rest)
                 if place in names and lies.is_turned and lies.order is not None:
                     self.layout.saved[names[place]] = lies.order
 
@@ -476,13 +486,6 @@ class Converter:
         if isinstance(value, torch.SymInt | torch.SymFloat):
             value = written(self.w, value)
         return self.w.cast(cast(Any, value), dtype) if isinstance(value, SSAValue) else _as(value, dtype)
-
-
-def _is_moved(value: SSAValue) -> bool:
-    """Return whether a value's elements may lie apart, or in another order, as those of parts and transposes do."""
-    while isinstance(value.owner, ReshapeOp):
-        value = value.owner.source
-    return isinstance(value.owner, SliceOp | TransposeOp)
 
 
 def _kind(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -38,6 +39,35 @@ def order_of(fake: Any) -> Order | None:
     if not fake.permute(order).is_contiguous():
         return None
     return (*order, fake.ndim) if fake.is_complex() else order
+
+
+def gaps_of(fake: Any) -> tuple[Any, ...] | None:
+    """Return the strides of a tensor whose elements lie apart, or are the same; None for any other.
+
+    Some elements of windows that overlap are the same, others are not: nothing says how these lie.
+    """
+    if fake.is_contiguous() or order_of(fake) is not None:
+        return None
+    steps = sorted(
+        (hint_of(step), hint_of(size)) for step, size in zip(fake.stride(), fake.shape, strict=True) if hint_of(step)
+    )
+    reach = 0
+    for step, size in steps:
+        if step <= reach:
+            return None
+        reach += step * (size - 1)
+    return tuple(fake.stride())
+
+
+def with_gaps(tensor: Any, strides: Sequence[int]) -> Any:
+    """Return a tensor whose elements lie at some strides, by which those are the same whose stride is 0."""
+    steps = zip(tensor.stride(), strides, tensor.shape, strict=True)
+    if all(have == step or size < 2 for have, step, size in steps):
+        return tensor
+    single = tuple(slice(0, 1) if step == 0 else slice(None) for step in strides)
+    source = tensor[single]
+    found = torch.empty_strided(source.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(source)
+    return found.expand(tensor.shape)
 
 
 def hint_of(size: Any) -> int:

@@ -331,8 +331,8 @@ def _copied(c: Converter, x: Any, memory_format: Any = None) -> Any:
 @row("copy.default")
 def _overwritten(c: Converter, x: Any, source: Any, non_blocking: bool = False) -> Any:
     wanted = c.w_dtype(x)
-    found = c.truth(source) if wanted.kind == "bool" else c.w.cast(source, wanted)
-    return c.copied(c.w.broadcast_to(found, c.dims(x)))
+    found = c.truth(source) if wanted.kind == "bool" else source if is_value(source) else c.ready(source, wanted)
+    return c.copied(c.w.broadcast_to(c.w.as_array(found, wanted), c.dims(x)))
 
 
 @row("_to_copy.default")

@@ -139,6 +139,17 @@ def slice_scattered(
     return c.w.apply("select", inside, placed, x, dtype=c.w_dtype(x))
 
 
+@row("select_scatter.default")
+def _select_scattered(c: Converter, x: Any, part: Any, axis: int, index: Any) -> Any:
+    dims = list(c.dims(x))
+    axis %= len(dims)
+    dims[axis] = ONE
+    at = c.w.size(_start(c, index, c.dims(x)[axis]), i64)
+    here = c.w.apply("eq", c.w.iota(c.dims(x), axis, i64), at)
+    placed = c.w.broadcast_to(c.w.reshape(c.w.cast(part, c.w_dtype(x)), dims), c.dims(x))
+    return c.w.apply("select", here, placed, x, dtype=c.w_dtype(x))
+
+
 @row("constant_pad_nd.default")
 def _padded(c: Converter, x: Any, pads: Sequence[Any], value: Any = 0) -> Any:
     rank, whole = len(c.dims(x)), c.result_dims()
@@ -184,7 +195,7 @@ def padded(c: Converter, x: Any, starts: Sequence[Dim], whole: Sequence[Dim], va
 @row("flip.default")
 def _turned(c: Converter, x: Any, axes: Sequence[int]) -> Any:
     dims = c.dims(x)
-    turned = {axis % len(dims) for axis in axes}
+    turned = {axis % len(dims) for axis in axes if dims}
     last = {axis: c.w.size(dims[axis] - 1, i64) for axis in turned}
     places = {axis: c.w.apply("sub", last[axis], c.w.iota(dims, axis, i64)) for axis in turned}
     return c.w.take(x, [places.get(axis, axis) for axis in range(len(dims))], dims)
