@@ -18,21 +18,20 @@ _complex_rows: dict[str, Row] = {}
 
 def row(*names: str) -> Callable[[Row], Row]:
     """Register the row of ops: those of ATen by names such as `add.Tensor`, others with their namespace."""
-
-    def register(function: Row) -> Row:
-        for name in names:
-            _rows[name] = function
-        return function
-
-    return register
+    return _entered(_rows, names)
 
 
 def complex_row(*names: str) -> Callable[[Row], Row]:
     """Register the row of ATen ops that complex numbers take part in: pairs along a last dimension."""
+    return _entered(_complex_rows, names)
 
+
+def _entered(rows: dict[str, Row], names: tuple[str, ...]) -> Callable[[Row], Row]:
     def register(function: Row) -> Row:
         for name in names:
-            _complex_rows[name] = function
+            if name in rows:
+                raise ValueError(f"{name} has a row already")
+            rows[name] = function
         return function
 
     return register

@@ -9,7 +9,7 @@ from tessera.ir.graph.types import ONE, ZERO
 from tessera.numerics import dtypes
 from tessera.torch.compiled.convert import Converter, is_complex, is_value
 from tessera.torch.compiled.registry import complex_row
-from tessera.torch.compiled.rows.views import joined, selected, slice_scattered, sliced
+from tessera.torch.compiled.rows.views import joined, select_scattered, selected, slice_scattered, sliced
 from tessera.torch.compiled.sizes import Unknown
 
 
@@ -71,6 +71,13 @@ def _slice_scattered(
     c: Converter, x: Any, part: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Any:
     return slice_scattered(c, x, part, axis % (len(c.dims(x)) - 1), start, end, step)
+
+
+@complex_row("select_scatter.default")
+def _select_scattered(c: Converter, x: Any, part: Any, axis: int, index: Any) -> Any:
+    if not all(is_complex(node.meta["val"]) for node in c.node.args[:2]):
+        raise Unknown("real numbers beside complex ones")
+    return select_scattered(c, x, part, axis % (len(c.dims(x)) - 1), index)
 
 
 @complex_row("where.self")

@@ -139,17 +139,6 @@ def slice_scattered(
     return c.w.apply("select", inside, placed, x, dtype=c.w_dtype(x))
 
 
-@row("select_scatter.default")
-def _select_scattered(c: Converter, x: Any, part: Any, axis: int, index: Any) -> Any:
-    dims = list(c.dims(x))
-    axis %= len(dims)
-    dims[axis] = ONE
-    at = c.w.size(_start(c, index, c.dims(x)[axis]), i64)
-    here = c.w.apply("eq", c.w.iota(c.dims(x), axis, i64), at)
-    placed = c.w.broadcast_to(c.w.reshape(c.w.cast(part, c.w_dtype(x)), dims), c.dims(x))
-    return c.w.apply("select", here, placed, x, dtype=c.w_dtype(x))
-
-
 @row("constant_pad_nd.default")
 def _padded(c: Converter, x: Any, pads: Sequence[Any], value: Any = 0) -> Any:
     rank, whole = len(c.dims(x)), c.result_dims()
@@ -224,7 +213,8 @@ def _on_diagonal(c: Converter, x: Any, part: Any, offset: int = 0, first: int = 
 
 
 @row("select_scatter.default")
-def _on_part(c: Converter, x: Any, part: Any, axis: int, index: Any) -> Any:
+def select_scattered(c: Converter, x: Any, part: Any, axis: int, index: Any) -> Any:
+    """Return an array with a part of one place along a dimension."""
     dims = c.dims(x)
     axis %= len(dims)
     here = c.w.apply("eq", c.w.iota(dims, axis, i64), c.w.size(_start(c, index, dims[axis]), i64))
