@@ -235,7 +235,7 @@ class CpuPlan:
 
     def _run(self, number: int, entry: Any, scratch_bytes: int, block: Block, programs: int) -> None:
         address, first = block.addresses[number], 0
-        if self._probes[number] < _PROBES:
+        if self._probes[number] < _PROBES and _scratch.fill is None:  # probes may run all programs
             self._probes[number] += 1
             part = max(1, programs // (self._threads * 16))
             start = perf_counter_ns()

@@ -476,6 +476,7 @@ def test_three_groups_share_blocks_where_that_takes_less_time():
     assert Blocks(hopper, ts.bf16, (64, 64), **long).forward() == {"BM": 192, "BN": 128}
     assert Blocks(hopper, ts.bf16, (64, 64), **long).of_keys(causal=False) == {"BM": 64, "BN": 192}
     assert Blocks(hopper, ts.bf16, (64, 64), **long).of_keys(causal=True) == {"BM": 64, "BN": 128}
+    assert Blocks(hopper, ts.bf16, (128, 128), **long, biased=True).forward() == {"BM": 128, "BN": 64}
     few = {"lengths": (1024, 1024), "heads": (16, 16)}  # as many programs as multiprocessors: they would only be longer
     for other in (
         Blocks(hopper, ts.bf16, (64, 64), **few),

@@ -55,6 +55,7 @@ class Blocks:
         lengths: queries and keys that there are at most.
         heads: heads of queries, and of keys, of all batches.
         dense: `Call.is_dense`.
+        biased: whether there is a bias, which takes shared memory beside keys and values.
     """
 
     target: TargetRecord
@@ -63,6 +64,7 @@ class Blocks:
     lengths: tuple[int, int] = (_LONG, _LONG)
     heads: tuple[int, int] = (1, 1)
     dense: bool = True
+    biased: bool = False
 
     @classmethod
     def of(cls, call: Call) -> Blocks:
@@ -70,14 +72,15 @@ class Blocks:
         q, v = call.q, call.v
         head, lengths = ((int(q.shape[axis]), int(v.shape[axis])) for axis in (3, 2))
         heads = int(q.shape[0] * q.shape[1]), int(v.shape[0] * v.shape[1])
-        return cls(rows.record_of(q), arrays.dtype_of(q), head, lengths, heads, call.is_dense)
+        return cls(rows.record_of(q), arrays.dtype_of(q), head, lengths, heads, call.is_dense, call.bias is not None)
 
     def forward(self) -> dict[str, int]:
         """Return those of results."""
         if not self.target.simt:
             return self._short(128, 128)
         stay = self._shared(0, _RESULT_TIME)
-        most = (64, 32) if self._is_wide else (stay, 128 if max(self.head) <= _WIDE_HEAD else 64)
+        many = max(self.head) <= (_FEW_HEAD if self.biased else _WIDE_HEAD)
+        most = (64, 32) if self._is_wide else (stay, 128 if many else 64)
         return self._fitting(*most, self.head[0], sum(self.head))
 
     def parts(self, q: Any, k: Any) -> int:
