@@ -54,6 +54,7 @@ tessera_tile.kernel @row profile "fast" (
 
 // -----
 // Sums of two arrays: what a round loads of both counts, and two tiles that the loop carries take 64 registers a thread.
+// The loop does nothing but reduce what it loads: as many programs run at once as keep memory busy.
 tessera_tile.kernel @two_sums profile "fast" (
     %x: !tessera_tile.tensor<?xbf16> as "x" dims ["N"] strides [1] stride_div [1] dim_div [1],
     %y: !tessera_tile.tensor<?xbf16> as "y" dims ["N"] strides [1] stride_div [1] dim_div [1],
@@ -78,7 +79,7 @@ tessera_tile.kernel @two_sums profile "fast" (
     %whole = tessera_tile.reduce "sum" %sum axis 0 : !tessera_tile.tile<4096xf32> -> f32
     tessera_tile.store %whole, %z[%i] [1] drop [0] : f32, !tessera_tile.tensor<?xf32>
   }
-  // CHECK: tessera_schedule.num_warps = #builtin.int<4>}
+  // CHECK: tessera_schedule.num_warps = #builtin.int<4>, tessera_schedule.resident = #builtin.int<8>}
   tessera_tile.return
 }
 
