@@ -25,11 +25,11 @@ np: Any = _numpy  # whose functions take traced arrays, too
 # Where elements are: numbered along a dimension
 
 
-def _numbers(x: Array, axis: int, dtype: Any = dtypes.i64) -> Array:
+def _numbers(x: Array, axis: int) -> Array:
     """Return the numbers of elements along a dimension, which other dimensions repeat."""
     dims = [dim if at == axis else ONE for at, dim in enumerate(dims_of(x.ssa))]
     with x.trace.at_caller() as writer:
-        return Array(x.trace, writer.iota(dims, axis, dtype))
+        return Array(x.trace, writer.iota(dims, axis, dtypes.i64))
 
 
 def _along(x: Any, axis: Any) -> tuple[Array, int]:
@@ -42,6 +42,13 @@ def _part(x: Array, axis: int, part: Any) -> Any:
     return x[tuple(part if at == axis else slice(None) for at in range(x.ndim))]
 
 
+def _reduced(found: Any, a: Any, axis: Any, keepdims: Any) -> Any:
+    """Return what was found along a dimension, which has one element yet, of `a` in the shape that NumPy gives it."""
+    if axis is None:
+        return np.reshape(found, (1,) * trace_of(a).array(a).ndim if keepdims else ())
+    return found if keepdims else np.squeeze(found, axis)
+
+
 def _place_of(fn: str) -> Callable[..., Any]:
     def place(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
         x, at = _along(a, axis)
@@ -49,9 +56,7 @@ def _place_of(fn: str) -> Callable[..., Any]:
         hits = np.logical_or(x == extreme, x != x)  # NaN is the extreme, and the first one counts
         count = trace_of(x).array(x.shape[at])
         found = np.min(np.where(hits, _numbers(x, at), count.astype(np.int64)), axis=at, keepdims=True)
-        if axis is None:
-            return np.reshape(found, (1,) * trace_of(a).array(a).ndim if keepdims else ())
-        return found if keepdims else np.squeeze(found, at)
+        return _reduced(found, a, axis, keepdims)
 
     return place
 
@@ -105,10 +110,7 @@ def _quantile(scale: float) -> Callable[..., Any]:
         place = end * q * scale
         low = int(place)
         first, second, last = (_part(ordered, at, slice(n, n + 1)) for n in (low, min(low + 1, end), end))
-        found = np.where(last != last, last, first + (second - first) * (place - low))
-        if axis is None:
-            return np.reshape(found, (1,) * trace_of(a).array(a).ndim if keepdims else ())
-        return found if keepdims else np.squeeze(found, at)
+        return _reduced(np.where(last != last, last, first + (second - first) * (place - low)), a, axis, keepdims)
 
     return quantile
 
@@ -150,7 +152,7 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: Any = Fal
 def flip(m: Any, axis: Any = None) -> Any:
     """Return elements from the last to the first along dimensions, all by default."""
     for at in own_axes(m, axis):
-        m = np.take(m, np.arange(index(m.shape[at]))[::-1].copy(), at)
+        m = _part(m, at, slice(None, None, -1))
     return m
 
 

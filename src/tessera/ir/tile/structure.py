@@ -421,11 +421,9 @@ class GridOp(TesseraOp):
             raise VerifyException("block sizes are positive")
 
 
-@op_definition
-class DimOp(TesseraOp):
-    """The size of one dimension of a tensor argument."""
+class OfDimension(TesseraOp):
+    """A number that belongs to one dimension of a tensor argument."""
 
-    name = "tessera_tile.dim"
     tensor = operand_def(TensorType)
     axis = prop_def(IntAttr)
     result = result_def(index)
@@ -443,27 +441,20 @@ class DimOp(TesseraOp):
 
 
 @op_definition
-class StrideOp(TesseraOp):
+class DimOp(OfDimension):
+    """The size of one dimension of a tensor argument."""
+
+    name = "tessera_tile.dim"
+
+
+@op_definition
+class StrideOp(OfDimension):
     """How far apart neighbours along one dimension of a tensor argument lie, in elements.
 
     Of a dimension with one element it is what it would be in an array without gaps.
     """
 
     name = "tessera_tile.stride"
-    tensor = operand_def(TensorType)
-    axis = prop_def(IntAttr)
-    result = result_def(index)
-    traits = traits_def(*PURE)
-    custom_directives = (Int,)
-    assembly_format = "$tensor `[` custom<Int>($axis) `]` attr-dict `:` type($tensor)"
-
-    def __init__(self, tensor: SSAValue, axis: int):
-        super().__init__(operands=[tensor], properties={"axis": IntAttr(axis)}, result_types=[index])
-
-    def verify_(self) -> None:
-        """Check that the axis exists."""
-        if not isinstance(self.tensor.type, TensorType) or not 0 <= self.axis.data < self.tensor.type.rank:
-            raise VerifyException(f"axis {self.axis.data} does not exist")
 
 
 @op_definition
