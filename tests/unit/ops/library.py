@@ -13,7 +13,7 @@ from tessera.ops import arrays
 from tessera.target.artifact import Artifact
 
 FLOATS = (ts.f64, ts.f32, ts.bf16, ts.f16)
-ROUNDING = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
+ROUNDING = {"f64": 2.0**-49, "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
 """A step at 1."""
 LIBRARIES = ("numpy", "torch")
 
