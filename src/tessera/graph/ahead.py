@@ -16,9 +16,10 @@ import numpy as np
 from tessera.driver.ahead import wanting
 from tessera.driver.variants import Wanted
 from tessera.graph.plan import Applied, Called, Changed, Group, Plan, Step, Written
-from tessera.graph.recorded import CREATES, drop, is_view
+from tessera.graph.recorded import drop
 from tessera.graph.runs import Run, Values
 from tessera.ops import arrays
+from tessera.ops.watching import CREATES, is_view
 from tessera.target.dims import Dim
 
 Need = Callable[[Group, Values], Wanted | None]

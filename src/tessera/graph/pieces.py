@@ -10,16 +10,13 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from tessera.data import dataclass
-from tessera.driver.launch import table_of
+from tessera.driver.together import Together, together
 from tessera.graph.edges import Edges
-from tessera.graph.forms import Form, Part
 from tessera.graph.recorded import Item, Launches, Other, Roots, View
 from tessera.ops import arrays
-from tessera.runtime.platforms import Again, Table
-from tessera.runtime.recording import Made, Place
+from tessera.ops.forms import Form, Part
+from tessera.runtime.recording import Launched, Made, Place
 
-ALIGNED = 256
-"""Where parts of the memory start: at multiples of so many bytes."""
 MOST_HELD = 1 << 25
 """Launches are not started together where arrays of more bytes could be freed between them."""
 
@@ -120,12 +117,12 @@ class Pieces:
         """Return the values that nothing needs after a piece."""
         return [number for number, at in self.last.items() if at in piece and number in self.arrays]
 
-    def launches(self, piece: range) -> Together | None:
-        """Return the launches of a piece, None where it has none."""
+    def launches(self, piece: range) -> tuple[Together, tuple[int, ...]] | None:
+        """Return the launches of a piece and the arrays that they give to other steps, None where it has none."""
         sizes: dict[Any, int] = {}
         lives: dict[Any, range] = {}
         made: list[int] = []
-        found: list[tuple[Any, list[Place], tuple[Any, ...]]] = []
+        found: list[Launched] = []
         for at in piece:
             item = self._items[at]
             if not isinstance(item, Launches):
@@ -138,22 +135,10 @@ class Pieces:
             for number, size in enumerate(item.made):
                 sizes[at, number], lives[at, number] = size, range(at, at + 1)
             for one in item.launches:
-                places = [self._place(at, place) for place in one.places]
-                found.append((one.plan, places, one.scalars))
+                found.append(Launched(one.plan, tuple(self._place(at, place) for place in one.places), one.scalars))
         if not found:
             return None
-        starts, whole = packed(sizes, lives)
-        numbers = dict[Any, int]()
-        again: list[Again] = []
-        for plan, places, scalars in found:
-            sources = [
-                (_MEMORY, starts[owner] + after)
-                if owner in starts
-                else (_NOTHING if owner is None else numbers.setdefault(owner, _FIRST + len(numbers)), after)
-                for owner, after in places
-            ]
-            again.append(Again(plan, tuple(sources), scalars))
-        return Together(table_of(again, self._device), tuple(made), tuple(numbers), whole)
+        return together(found, sizes, lives, self._device), tuple(made)
 
     def _place(self, at: int, place: Place) -> Place:
         """Return where an address of a step lies: in a value or in memory of its own."""
@@ -162,27 +147,6 @@ class Pieces:
             root, before = self.roots.of(owner)
             return root, before + after
         return ((at, owner.number) if isinstance(owner, Made) else owner), after
-
-
-_NOTHING, _MEMORY, _FIRST = 0, 1, 2
-"""Places among a run's addresses: of arrays without memory, of the memory that launches share, of the first array."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Together:
-    """Launches that are started together.
-
-    Args:
-        table: the launches. It takes addresses: 0, that of their memory, and of values.
-        made: the arrays that they give to other steps.
-        numbers: the values whose addresses they take.
-        bytes_: the size of the memory that they share.
-    """
-
-    table: Table
-    made: tuple[int, ...]
-    numbers: tuple[int, ...]
-    bytes_: int
 
 
 def _uses(item: Item) -> set[int]:
@@ -206,28 +170,3 @@ def _arrays(items: Sequence[Item], given: Sequence[int], results: Sequence[int])
         elif item.number in found:
             found.add(item.of)
     return found
-
-
-def packed(sizes: Mapping[Any, int], lives: Mapping[Any, range]) -> tuple[dict[Any, int], int]:
-    """Place pieces of memory in one, the largest first; those that live at once lie apart.
-
-    Args:
-        sizes: their bytes.
-        lives: when each is needed.
-
-    Returns:
-        Where each starts, and the bytes of all.
-    """
-    starts: dict[Any, int] = {}
-    whole = 0
-    for key in sorted(sizes, key=lambda one: -sizes[one]):
-        size, life = -(-sizes[key] // ALIGNED) * ALIGNED, lives[key]
-        beside = [one for one in starts if lives[one].start < life.stop and life.start < lives[one].stop]
-        at = 0
-        for one in sorted(beside, key=starts.__getitem__):
-            if at + size <= starts[one]:
-                break
-            at = max(at, starts[one] + -(-sizes[one] // ALIGNED) * ALIGNED)
-        starts[key] = at
-        whole = max(whole, at + size)
-    return starts, whole

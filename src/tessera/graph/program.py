@@ -23,7 +23,6 @@ from tessera.frontend.group.accesses import Access, Shape, row_major
 from tessera.frontend.group.source import signature_of
 from tessera.graph.ahead import compile_ahead
 from tessera.graph.edges import Edges, Number
-from tessera.graph.forms import Form, Part, form_of, part_of
 from tessera.graph.kept import graph_of, planned
 from tessera.graph.overwriting import changed, write
 from tessera.graph.pieces import Recording
@@ -34,8 +33,9 @@ from tessera.graph.runs import Apply, Call, Run, Values
 from tessera.ir.graph.types import dims_of
 from tessera.numerics.profiles import current_profile
 from tessera.ops import arrays, rows
-from tessera.ops.linalg.preferences import RULES
+from tessera.ops.forms import Form, Part, form_of, part_of
 from tessera.ops.lookup.steps import BACKWARD
+from tessera.ops.rules import RULES
 from tessera.runtime.device import Device
 from tessera.runtime.recording import Place
 from tessera.runtime.views import ArrayView

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cache
-from importlib import import_module
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from tessera.data import dataclass
-from tessera.graph.forms import form_of
 from tessera.graph.runs import Call, Run, Values
 from tessera.ops import arrays
-from tessera.runtime.recording import Launched, Made, Place, Range, Recorder, recording
-from tessera.runtime.views import ArrayView
+from tessera.ops.watching import is_laid, range_of, watched
+from tessera.runtime.recording import Launched, Made, Place, Recorder, recording
 
 
 def drop(numbers: Sequence[int], values: Values) -> None:
@@ -29,10 +24,6 @@ def drop(numbers: Sequence[int], values: Values) -> None:
 def first_of(values: Values) -> Any:
     """Return an array, beside which others are made."""
     return next(value for value in values if value is not None)
-
-
-CREATES = ("aten::new_empty", "aten::empty", "aten::empty_strided", "aten::empty_like")
-"""Ops of PyTorch that only make memory."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,8 +130,8 @@ def record(
     other = Other(run, tuple(operands), tuple(results))
     before = [values[number] for number in results]
     first = first_of(values)
-    known = [_range(roots.of(one), values[one]) for one in (*operands, *results) if values[one] is not None]
-    with recording(known, exact) as recorder, _watched(first, recorder):
+    known = [range_of(roots.of(one), values[one]) for one in (*operands, *results) if values[one] is not None]
+    with recording(known, exact) as recorder, watched(first, recorder):
         (run.watched if isinstance(run, Call) else run)(values)
         if not recorder.refused and not recorder.launches:
             return _view(other, recorder, values, roots) or other
@@ -197,60 +188,7 @@ def _named(fresh: Sequence[int], recorder: Recorder, values: Values) -> dict[Any
             continue
         owner, after = recorder.place_of(arrays.start(values[number], "a result"))
         is_whole = isinstance(owner, Made) and recorder.made[owner.number] == prod(view.shape) * view.dtype.bytes
-        if after or not is_whole or owner in named or not _lies(values[number], view):
+        if after or not is_whole or owner in named or not is_laid(values[number], view):
             recorder.refuse("a result shares memory")
         named[owner] = number
     return named
-
-
-def _lies(array: Any, view: ArrayView) -> bool:
-    """Return whether an array is all of its memory, as a replay makes it: NumPy's are made in order only."""
-    if arrays.is_torch(array):
-        form = form_of(array)
-        return form is not None and form.is_dense
-    whole = view.span() == (0, prod(view.shape) * view.dtype.bytes)
-    return whole and list(view.strides) == sorted(view.strides, reverse=True)
-
-
-def _range(place: Place, array: Any) -> Range:
-    view, start = arrays.view(array, "an operand"), arrays.start(array, "an operand")
-    first, end = view.span()
-    bytes_ = view.dtype.bytes
-    axes = tuple((size, step * bytes_) for size, step in zip(view.shape, view.strides, strict=True) if size > 1)
-    return Range(place, start, start + first, start + max(end, 1), (*axes, (bytes_, 1)))
-
-
-@contextmanager
-def _watched(like: Any, recorder: Recorder) -> Generator[None]:
-    """Refuse what PyTorch does inside, other than views and new memory: no launch of ours does it again."""
-    if not arrays.is_torch(like):
-        yield
-        return
-    with _mode()(recorder):
-        yield
-
-
-@cache
-def _mode() -> Any:
-    torch: Any = sys.modules["torch"]
-    base: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
-
-    class Watched(base):
-        def __init__(self, recorder: Recorder) -> None:
-            super().__init__()  # pyright: ignore[reportUnknownMemberType]
-            self._recorder = recorder
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            name = func._schema.name
-            if not (name in CREATES or (torch._C.Tag.inplace_view not in func.tags and is_view(func))):
-                self._recorder.refuse(f"PyTorch runs {name}")
-            return func(*args, **(kwargs or {}))
-
-    return Watched
-
-
-def is_view(func: Any) -> bool:
-    """Return whether an op of PyTorch gives a view of an argument, and does nothing else."""
-    schema = func._schema
-    results = [one.alias_info for one in schema.returns]
-    return not schema.is_mutable and any(info is not None and not info.is_write for info in results)

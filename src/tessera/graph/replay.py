@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 
 from tessera.driver.launch import stream_source
+from tessera.driver.together import Together
 from tessera.graph.edges import Number
-from tessera.graph.forms import Form, Part, creator, laid, typed, viewed, viewer
-from tessera.graph.pieces import Pieces, Recording, Together
+from tessera.graph.pieces import Pieces, Recording
 from tessera.graph.recorded import Launches, Other, View
 from tessera.graph.runs import Apply, Call, Direct, Run, Seen, leaves_of, lying
 from tessera.graph.source import Source
 from tessera.numerics.dtypes import u8
 from tessera.ops import arrays
+from tessera.ops.forms import Form, Part, creator, laid, typed, viewed, viewer
 from tessera.runtime.readers import start_of_numpy
 from tessera.runtime.shortage import out_of_memory
 
@@ -99,16 +100,17 @@ class _Writer:
         pieces, items = self._pieces, self._recording.items
         self._take()
         found = [(piece, pieces.launches(piece)) for piece in pieces.pieces]
-        if any(together is not None for _, together in found):
+        if any(launches is not None for _, launches in found):
             like = self._recording.like
             stream = stream_source([like], arrays.view(like, "argument").device)
             self._add(f"stream = {self._name(stream, 'stream')}((v0,))")
-        little = [each.bytes_ for _, each in found if each is not None and 0 < each.bytes_ <= LITTLE]
+        shared = [launches[0].bytes_ for _, launches in found if launches is not None]
+        little = [bytes_ for bytes_ in shared if 0 < bytes_ <= LITTLE]
         if little:
             self._memory("little", max(little))
-        for piece, together in found:
-            if together is not None:
-                self._together(together)
+        for piece, launches in found:
+            if launches is not None:
+                self._together(*launches)
             for item in items[piece.start : piece.stop]:
                 if isinstance(item, Other):
                     self._other(item)
@@ -131,15 +133,15 @@ class _Writer:
         self._add("given.clear()")
         self._live |= {*given}
 
-    def _together(self, together: Together) -> None:
-        """Write launches."""
-        for number in together.made:
+    def _together(self, together: Together, made: Sequence[int]) -> None:
+        """Write launches that make arrays."""
+        for number in made:
             self._make(number)
         memory = "little" if together.bytes_ <= LITTLE else "memory"
         if together.bytes_ > LITTLE:
             self._memory(memory, together.bytes_)
         start = self._start(memory) if together.bytes_ else "0"
-        addresses = ["0", start, *map(self._address, together.numbers)]
+        addresses = ["0", start, *map(self._address, together.owners)]
         self._add(f"{self._name(together.table.run, 'launch')}(({', '.join(addresses)}), stream)")
         if together.bytes_ > LITTLE:
             self._add("del memory")

@@ -11,8 +11,8 @@ from typing import Any, cast
 import numpy as np
 
 from tessera.data import dataclass
-from tessera.graph.forms import Form, Part, form_of, part_of
 from tessera.ops import arrays
+from tessera.ops.forms import Form, Part, form_of, part_of
 
 Values = list[Any]
 """What a run has computed, by the number of the value."""

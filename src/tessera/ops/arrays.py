@@ -185,11 +185,20 @@ def unset_tensor(tensor: Any, shape: tuple[Any, ...], kind: Any) -> Any:
     try:
         made = tensor.new_empty(shape, dtype=kind)
     except RuntimeError as error:
-        if not _says(error, "out of memory", "not enough memory", "can't allocate memory", "overflow"):
-            raise  # on a GPU, of a kernel before
-        raise out_of_memory(shape) from error
+        refuse_memory(error, shape)
+        raise
     _note(made)
     return made
+
+
+def refuse_memory(error: RuntimeError, shape: tuple[Any, ...]) -> None:
+    """Say that there is no memory for a tensor, if that is what an error says: on a GPU it may be of a kernel before.
+
+    Raises:
+        ResourceError: `out-of-memory`.
+    """
+    if _says(error, "out of memory", "not enough memory", "can't allocate memory", "overflow"):
+        raise out_of_memory(shape) from error
 
 
 def _says(error: Exception, *words: str) -> bool:
@@ -246,7 +255,10 @@ def torch_dtypes() -> dict[str, Any]:
 
 
 def host(array: Any) -> Any:
-    """Return numbers as a float64 NumPy array, for references."""
+    """Return numbers as a float64 NumPy array, for references and sizes that depend on elements."""
+    recorder = recording.current()
+    if recorder is not None:
+        recorder.refuse("elements are read")
     if is_torch(array) and array.dtype in (torch_dtypes().get("bf16"), *_small(array)):
         return array.detach().to("cpu", torch_dtypes()["f32"]).numpy().astype(np.float64)
     source: Any = cast(Any, array) if isinstance(array, int | float | list) else to_numpy(array)

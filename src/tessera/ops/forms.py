@@ -1,4 +1,4 @@
-"""How arrays lie in memory: a replay makes arrays by that alone, and views tensors without PyTorch's dispatcher."""
+"""How arrays lie in memory: what starts launches again makes arrays by that alone, without PyTorch's dispatcher."""
 
 from __future__ import annotations
 

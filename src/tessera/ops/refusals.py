@@ -48,20 +48,13 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
             refuse(function, given, error)
             raise
 
+    call._is_checked = True  # pyright: ignore[reportAttributeAccessIssue]
     return call
 
 
-def checked_methods(made: type[_R]) -> type[_R]:
-    """Let the public methods of a class refuse what their annotations do not take, but for `__call__`."""
-    for name, value in list(vars(made).items()):
-        if name.startswith("_"):
-            continue
-        if isinstance(value, staticmethod):
-            function = cast("Callable[..., Any]", value.__func__)  # pyright: ignore[reportUnknownMemberType]
-            setattr(made, name, staticmethod(checked(function)))
-        elif inspect.isfunction(value):
-            setattr(made, name, checked(value))
-    return made
+def is_checked(function: Any) -> bool:
+    """Return whether `checked` has made a function."""
+    return hasattr(function, "_is_checked")
 
 
 def refuse(function: Callable[..., Any], given: Mapping[str, Any], error: Exception) -> None:

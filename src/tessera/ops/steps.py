@@ -10,6 +10,7 @@ from tessera.data import dataclass
 from tessera.errors import CallError, caller_location
 from tessera.ops import arrays
 from tessera.ops.traced import Traced, traced_among
+from tessera.runtime.recording import current
 
 Arguments = tuple[Any, ...]
 """What a step is called with: arrays, None for those that are missing, and numbers."""
@@ -179,6 +180,9 @@ def written(*changed: Any) -> None:
     torch: Any = sys.modules.get("torch")
     if torch is None:
         return
+    recorder = current()
+    if recorder is not None:
+        recorder.changes = True
     increment = torch.autograd.graph.increment_version
     for array in changed:
         if isinstance(array, torch.Tensor) and not array.is_inference():

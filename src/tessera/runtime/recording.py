@@ -99,6 +99,8 @@ class Recorder:
         self.launches: list[Launched] = []
         self.refused = ""
         """Why the work cannot be launched again, empty if it can."""
+        self.changes = False
+        """Whether PyTorch was told that the work changes tensors that it is given."""
 
     def take(self, start: int, size: int, owner: object = None) -> None:
         """Note memory that the work takes for itself."""

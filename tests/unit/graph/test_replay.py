@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.graph.pieces import ALIGNED, packed
+from tessera.driver.together import ALIGNED, packed
 from tessera.graph.recorded import Launches, Other, View
 from tessera.numerics import profiles
 from tessera.runtime import recording

@@ -10,8 +10,9 @@ torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
 from tessera.errors import ResourceError  # noqa: E402 - as the next ones
-from tessera.graph import forms, replay  # noqa: E402
+from tessera.graph import replay  # noqa: E402
 from tessera.graph.program import Program  # noqa: E402
+from tessera.ops import forms  # noqa: E402
 from tessera.torch.compiled import backend as compiled  # noqa: E402 - only where PyTorch is
 
 

@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from tessera.numerics.dtypes import DType, bf16
 from tessera.ops.activation.glu import Glu
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.operation import library_op
+from tessera.ops.refusals import checked
 from tessera.target.artifact import Artifact
 
 Approximate = Literal["none", "tanh"]
@@ -17,7 +18,7 @@ def _act(approximate: str) -> str:
     return {"none": "gelu", "tanh": "gelu_tanh"}[approximate]
 
 
-@checked_methods
+@library_op
 class GeGlu(Glu):
     """GeGLU: a gate activated by GELU times another array. `__call__` says what it takes."""
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.ops.activation.glu import Glu
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.operation import library_op
+from tessera.ops.refusals import checked
 
 
-@checked_methods
+@library_op
 class ReGlu(Glu):
     """ReGLU: a gate activated by ReLU times another array. `__call__` says what it takes."""
 

@@ -16,14 +16,15 @@ from tessera.ops.attn import flash_kernels as kernels
 from tessera.ops.attn.flash_steps import FORWARD, Blocks, Call, gradients_of
 from tessera.ops.attn.mods import NO_MODS
 from tessera.ops.attn.scores import Options, Scores, exact_scores
-from tessera.ops.refusals import checked, checked_methods, refused
+from tessera.ops.operation import library_op
+from tessera.ops.refusals import checked, refused
 from tessera.ops.traced import Traced
 from tessera.target.artifact import Artifact
 
 Layout = Literal["bhsd", "bshd"]
 
 
-@checked_methods
+@library_op
 class FlashAttention:
     """Attention; `__call__` says what it takes."""
 

@@ -14,7 +14,8 @@ from tessera.ops import arrays, axes, rows
 from tessera.ops.attn import fp8_kernels as kernels
 from tessera.ops.attn.flash import Layout, by_layout, first_two_turned, flash_attention, operands
 from tessera.ops.attn.fp8_steps import CODES, FORWARD, factor, forward_constants, is_rounded, padded
-from tessera.ops.refusals import checked, checked_methods, refused
+from tessera.ops.operation import library_op
+from tessera.ops.refusals import checked, refused
 from tessera.ops.steps import needs_gradient
 from tessera.target.artifact import Artifact
 
@@ -24,7 +25,7 @@ _HEADS = 16
 """What the elements of a head are a multiple of."""
 
 
-@checked_methods
+@library_op
 class FlashAttentionFp8:
     """Attention in 8 bits; `__call__` says what it takes."""
 

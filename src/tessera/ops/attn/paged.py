@@ -17,7 +17,8 @@ from tessera.ops.attn import paged_kernels as kernels
 from tessera.ops.attn.flash import Layout, by_layout, flash_attention
 from tessera.ops.attn.flash_steps import FAR, accumulator
 from tessera.ops.attn.paged_steps import MERGE, PAGED, PagedCall, append, blocks_of
-from tessera.ops.refusals import checked, checked_methods, refused
+from tessera.ops.operation import library_op
+from tessera.ops.refusals import checked, refused
 from tessera.ops.steps import check_no_gradient, check_not_traced, needs_gradient, written
 from tessera.runtime.arrays import asarray
 from tessera.target.artifact import Artifact
@@ -26,7 +27,7 @@ PAGE_DTYPES = ("f32", "bf16", "f16", "fp8_e4m3", "fp8_e5m2")
 _LEAST_PAGE = 8
 
 
-@checked_methods
+@library_op
 class PagedAttention:
     """Attention to pages; `__call__` says what it takes."""
 

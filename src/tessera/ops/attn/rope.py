@@ -14,14 +14,15 @@ from tessera.numerics.dtypes import DType, bf16, f32
 from tessera.ops import arrays, rows
 from tessera.ops.attn.rope_kernels import rotate
 from tessera.ops.attn.rope_steps import BACKWARD, FORWARD, block_of
-from tessera.ops.refusals import checked, checked_methods, refused
+from tessera.ops.operation import library_op
+from tessera.ops.refusals import checked, refused
 from tessera.ops.steps import Step
 from tessera.target.artifact import Artifact
 
 Layout = Literal["bhsd", "bshd"]
 
 
-@checked_methods
+@library_op
 class Rope:
     """Rotary position embedding; `__call__` says what it takes."""
 

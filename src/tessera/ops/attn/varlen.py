@@ -13,10 +13,11 @@ from tessera.ops.attn import flash_kernels as kernels
 from tessera.ops.attn.flash import arguments, flash_attention
 from tessera.ops.attn.flash_steps import FORWARD, Call, gradients_of
 from tessera.ops.attn.scores import Options, Scores, Window
-from tessera.ops.refusals import checked, checked_methods, refused
+from tessera.ops.operation import library_op
+from tessera.ops.refusals import checked, refused
 
 
-@checked_methods
+@library_op
 class FlashAttentionVarlen:
     """Attention over packed sequences; `__call__` says what it takes."""
 

@@ -16,14 +16,15 @@ from tessera.ops import arrays, reduce, rows
 from tessera.ops.counting import kernels
 from tessera.ops.counting.steps import COUNT, WIDE, plain
 from tessera.ops.lookup.steps import BACKWARD as ROW_SUMS
+from tessera.ops.operation import library_op
 from tessera.ops.reduce.base import INTEGERS
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.refusals import checked
 from tessera.ops.traced import check_known
 from tessera.runtime import to_numpy
 from tessera.target.artifact import Artifact
 
 
-@checked_methods
+@library_op
 class Bincount:
     """How often numbers are there; `__call__` says what it takes."""
 

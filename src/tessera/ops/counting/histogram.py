@@ -15,11 +15,12 @@ from tessera.numerics.dtypes import DType, f32
 from tessera.ops import arrays, reduce, rows
 from tessera.ops.counting import kernels
 from tessera.ops.counting.steps import RANGES, plain
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.operation import library_op
+from tessera.ops.refusals import checked
 from tessera.target.artifact import Artifact
 
 
-@checked_methods
+@library_op
 class Histogram:
     """How many elements are in ranges of one width; `__call__` says what it takes."""
 

@@ -13,13 +13,14 @@ from tessera.numerics.dtypes import DType, f32
 from tessera.ops import arrays, reduce, rows
 from tessera.ops.counting import kernels
 from tessera.ops.counting.steps import PLACES, RUNS, plain
+from tessera.ops.operation import library_op
 from tessera.ops.reduce.base import number_dtype
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.refusals import checked
 from tessera.ops.traced import check_known
 from tessera.target.artifact import Artifact
 
 
-@checked_methods
+@library_op
 class UniqueConsecutive:
     """Elements without those that repeat the one before; `__call__` says what it takes."""
 

@@ -21,7 +21,7 @@ from tessera.ops.linalg.by_halves import stored
 from tessera.ops.linalg.calls import remembered
 from tessera.ops.linalg.packing import copies, sums_of
 from tessera.ops.linalg.plan import Plan, plan, tuning_space
-from tessera.ops.linalg.preferences import RULES, specialized
+from tessera.ops.linalg.preferences import specialized
 from tessera.ops.linalg.prepare import (
     EMPTY,
     Call,
@@ -34,7 +34,9 @@ from tessera.ops.linalg.prepare import (
     sized,
 )
 from tessera.ops.linalg.problem import Options, check_sizes, default_out
-from tessera.ops.refusals import WRONG_ARGUMENT, checked_methods, refuse
+from tessera.ops.operation import with_checked_methods
+from tessera.ops.refusals import WRONG_ARGUMENT, refuse
+from tessera.ops.rules import RULES
 from tessera.ops.traced import traced_among
 from tessera.runtime.readers import FOREIGN_ERRORS, READERS
 from tessera.schedule.products import ALIGN_BYTES
@@ -42,7 +44,7 @@ from tessera.target.artifact import Artifact
 from tessera.target.records import TargetRecord
 
 
-@checked_methods
+@with_checked_methods
 class Gemm:
     """A matrix product with scales, an addend and an epilogue; `__call__` says what it takes.
 

@@ -32,12 +32,13 @@ from tessera.ops.linalg.prepare import (
     sized,
 )
 from tessera.ops.linalg.problem import Forced, Options, Problem, default_out
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.operation import with_checked_methods
+from tessera.ops.refusals import checked
 from tessera.ops.templates import annotated
 from tessera.runtime.readers import READERS
 
 
-@checked_methods
+@with_checked_methods
 class Grouped:
     """Products of groups of rows; `__call__` says what it takes."""
 

@@ -17,14 +17,15 @@ from tessera.ops.linalg import whole
 from tessera.ops.linalg.gemm import gemm, gemm_batched
 from tessera.ops.linalg.prepare import check_apart
 from tessera.ops.linalg.problem import Options, check_pair, check_sizes, default_out
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.operation import with_checked_methods
+from tessera.ops.refusals import checked
 from tessera.ops.steps import check_not_traced
 from tessera.ops.traced import traced_among
 
 _PLAIN = Options().values()
 
 
-@checked_methods
+@with_checked_methods
 class Matmul:
     """Products of vectors, matrices and batches by NumPy's rules; `__call__` says what it takes."""
 
@@ -238,7 +239,7 @@ def _rows_of_any(
     return out
 
 
-@checked_methods
+@with_checked_methods
 class Linear:
     """A linear layer; `__call__` says what it takes."""
 

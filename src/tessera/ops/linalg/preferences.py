@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
 from functools import wraps
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any, ParamSpec, TypeVar, cast
 
-from tessera.data import dataclass
 from tessera.driver.variants import destination_of
 from tessera.errors import CallError, caller_location
 from tessera.ops import arrays
 from tessera.ops.linalg.problem import CHOICES, Options
+from tessera.ops.rules import RULES, Rule
 from tessera.schedule.knobs import nearest
 from tessera.target.registry import target_named
 
@@ -21,23 +20,6 @@ _R = TypeVar("_R")
 
 _ALIASES = {"tile_sizes": "block"}
 _NAMES = tuple(Options.__dataclass_fields__)
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What one `specialize` says.
-
-    Args:
-        when: what the device's capabilities have to be.
-        use: options of products, by their place in `Options`.
-    """
-
-    when: tuple[tuple[str, Any], ...]
-    use: tuple[tuple[int, Any], ...]
-
-
-RULES: ContextVar[tuple[Rule, ...]] = ContextVar("tessera_specialize", default=())
-"""Those of the functions that are running, the innermost last."""
 
 
 def specialize(*, when: Mapping[str, Any], use: Mapping[str, Any]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:

@@ -14,12 +14,13 @@ from tessera.numerics.dtypes import DType, bf16, i64
 from tessera.ops import arrays, rows
 from tessera.ops.lookup import kernels
 from tessera.ops.lookup.steps import BACKWARD, FORWARD
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.operation import library_op
+from tessera.ops.refusals import checked
 from tessera.runtime import to_numpy
 from tessera.target.artifact import Artifact
 
 
-@checked_methods
+@library_op
 class Embedding:
     """Embedding; `__call__` says what it takes."""
 

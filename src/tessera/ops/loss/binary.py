@@ -9,10 +9,11 @@ import numpy as np
 from tessera.ops import arrays
 from tessera.ops.loss.pointwise import PointwiseLoss
 from tessera.ops.loss.reductions import Reduction, reduced_exactly
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.operation import library_op
+from tessera.ops.refusals import checked
 
 
-@checked_methods
+@library_op
 class Bce(PointwiseLoss):
     """Binary cross entropy of probabilities; `__call__` says what it takes."""
 
@@ -70,7 +71,7 @@ class Bce(PointwiseLoss):
         return reduced_exactly(losses if weight is None else losses * arrays.host(weight), reduction)
 
 
-@checked_methods
+@library_op
 class BceWithLogits(PointwiseLoss):
     """Binary cross entropy of logits; `__call__` says what it takes."""
 

@@ -16,7 +16,8 @@ from tessera.ops.loss import class_kernels as kernels
 from tessera.ops.loss import reductions
 from tessera.ops.loss.class_steps import BACKWARD, FORWARD, LAST, blocks, forward_kernel
 from tessera.ops.loss.reductions import Reduction
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.operation import library_op
+from tessera.ops.refusals import checked
 from tessera.ops.steps import present
 from tessera.target.artifact import Artifact
 
@@ -79,7 +80,7 @@ def exact_rows(
         return losses.sum() / (weights[place] * is_kept).sum()
 
 
-@checked_methods
+@library_op
 class CrossEntropy:
     """Cross entropy of logits and classes; `__call__` says what it takes."""
 

@@ -10,7 +10,8 @@ from tessera.errors import CallError, caller_location
 from tessera.ops import arrays
 from tessera.ops.loss.pointwise import PointwiseLoss
 from tessera.ops.loss.reductions import Reduction, reduced_exactly
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.operation import library_op
+from tessera.ops.refusals import checked
 
 
 class Distance(PointwiseLoss):
@@ -32,7 +33,7 @@ def _at_least(name: str, value: float, is_open: bool) -> float:
     )
 
 
-@checked_methods
+@library_op
 class Mse(Distance):
     """The mean squared error; `__call__` says what it takes."""
 
@@ -81,7 +82,7 @@ class Mse(Distance):
         return reduced_exactly(self.exact_difference(input, target) ** 2, reduction)
 
 
-@checked_methods
+@library_op
 class L1(Distance):
     """The mean absolute error; `__call__` says what it takes."""
 
@@ -130,7 +131,7 @@ class L1(Distance):
         return reduced_exactly(np.abs(self.exact_difference(input, target)), reduction)
 
 
-@checked_methods
+@library_op
 class Huber(Distance):
     """The Huber loss; `__call__` says what it takes."""
 
@@ -186,7 +187,7 @@ class Huber(Distance):
         return reduced_exactly(np.where(size < delta, size**2 / 2, delta * (size - delta / 2)), reduction)
 
 
-@checked_methods
+@library_op
 class SmoothL1(Distance):
     """The smooth L1 loss; `__call__` says what it takes."""
 

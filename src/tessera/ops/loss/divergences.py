@@ -9,10 +9,11 @@ import numpy as np
 from tessera.ops import arrays
 from tessera.ops.loss.pointwise import PointwiseLoss
 from tessera.ops.loss.reductions import BatchReduction, reduced_exactly
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.operation import library_op
+from tessera.ops.refusals import checked
 
 
-@checked_methods
+@library_op
 class KlDiv(PointwiseLoss):
     """The Kullback-Leibler divergence; `__call__` says what it takes."""
 
@@ -87,7 +88,7 @@ class KlDiv(PointwiseLoss):
         return reduced_exactly(losses, reduction)
 
 
-@checked_methods
+@library_op
 class Js(PointwiseLoss):
     """The Jensen-Shannon divergence; `__call__` says what it takes."""
 

@@ -17,12 +17,13 @@ from tessera.ops.loss import reductions
 from tessera.ops.loss.cross_entropy import check_options, check_target, cross_entropy, exact_rows
 from tessera.ops.loss.linear_steps import BACKWARD, FORWARD, chunk_of, keep
 from tessera.ops.loss.reductions import Reduction
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.operation import library_op
+from tessera.ops.refusals import checked
 from tessera.ops.traced import Traced
 from tessera.target.artifact import Artifact
 
 
-@checked_methods
+@library_op
 class LinearCrossEntropy:
     """Cross entropy of `x·weightᵀ`; `__call__` says what it takes."""
 

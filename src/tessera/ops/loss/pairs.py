@@ -16,7 +16,8 @@ from tessera.ops.loss import pair_kernels as kernels
 from tessera.ops.loss import reductions
 from tessera.ops.loss.pair_steps import COSINE, COSINE_BACKWARD, TRIPLET, TRIPLET_BACKWARD, blocks, keep, power_of
 from tessera.ops.loss.reductions import Reduction, reduced_exactly
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.operation import library_op
+from tessera.ops.refusals import checked
 from tessera.ops.steps import Step
 from tessera.target.artifact import Artifact
 
@@ -77,7 +78,7 @@ class VectorLoss:
         return outer, tuple(rows.matrix(one, prod(outer), shape[-1]) for one in vectors.values())
 
 
-@checked_methods
+@library_op
 class CosineEmbedding(VectorLoss):
     """The cosine embedding loss; `__call__` says what it takes."""
 
@@ -203,7 +204,7 @@ class CosineEmbedding(VectorLoss):
         return 2 * prod(shape) * dtype.bytes
 
 
-@checked_methods
+@library_op
 class TripletMargin(VectorLoss):
     """The triplet margin loss; `__call__` says what it takes."""
 

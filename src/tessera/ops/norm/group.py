@@ -14,12 +14,13 @@ from tessera.numerics.dtypes import DType, bf16
 from tessera.ops import arrays, rows
 from tessera.ops.norm import group_kernels as kernels
 from tessera.ops.norm.group_steps import ALIGNED, BACKWARD, FORWARD, LAST, blocks
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.operation import library_op
+from tessera.ops.refusals import checked
 from tessera.ops.steps import is_followed
 from tessera.target.artifact import Artifact
 
 
-@checked_methods
+@library_op
 class Group:
     """GroupNorm; `__call__` says what it takes."""
 

@@ -13,7 +13,8 @@ from tessera.driver.compile import compile as compiled
 from tessera.numerics.dtypes import DType, bf16
 from tessera.ops import arrays, axes, rows
 from tessera.ops.annotations import F64, Constant
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.operation import library_op
+from tessera.ops.refusals import checked
 from tessera.ops.steps import Arguments, Gradient, Step, is_followed, like, present
 from tessera.target.artifact import Artifact
 
@@ -144,7 +145,7 @@ FORWARD = Step(
 )
 
 
-@checked_methods
+@library_op
 class L2:
     """L2 normalisation; `__call__` says what it takes."""
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from tessera.numerics.dtypes import DType
 from tessera.ops.norm.row_norm import RowNorm
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.operation import library_op
+from tessera.ops.refusals import checked
 
 
-@checked_methods
+@library_op
 class Ln(RowNorm):
     """LayerNorm; `__call__` says what it takes."""
 

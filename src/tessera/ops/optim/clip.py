@@ -11,8 +11,9 @@ import numpy as np
 from tessera.driver.compile import compile as compiled
 from tessera.numerics.dtypes import DType, bf16, f32, f64
 from tessera.ops import arrays, rows
+from tessera.ops.operation import library_op
 from tessera.ops.optim import kernels, lists
-from tessera.ops.refusals import checked, checked_methods, refused
+from tessera.ops.refusals import checked, refused
 from tessera.ops.steps import check_not_traced, like, written
 from tessera.ops.traced import traced_among
 from tessera.target.artifact import Artifact
@@ -21,7 +22,7 @@ _PIECE = 1024 * 16
 """Elements of a program of `square_sums`."""
 
 
-@checked_methods
+@library_op
 class ClipGradNorm:
     """Clipping of gradients; `__call__` says what it takes."""
 

@@ -10,12 +10,13 @@ import numpy as np
 from tessera.driver.compile import compile as compiled
 from tessera.numerics.dtypes import DType, bf16, f32
 from tessera.ops import arrays, rows
+from tessera.ops.operation import library_op
 from tessera.ops.optim import kernels, lists, together
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.refusals import checked
 from tessera.target.artifact import Artifact
 
 
-@checked_methods
+@library_op
 class Lion:
     """Lion; `__call__` says what it takes."""
 

@@ -11,13 +11,14 @@ import numpy as np
 from tessera.driver.compile import compile as compiled
 from tessera.numerics.dtypes import DType, bf16, f32, f64
 from tessera.ops import arrays, rows
+from tessera.ops.operation import library_op
 from tessera.ops.optim import kernels, lists, together
-from tessera.ops.refusals import checked, checked_methods, refused
+from tessera.ops.refusals import checked, refused
 from tessera.ops.traced import traced_among
 from tessera.target.artifact import Artifact
 
 
-@checked_methods
+@library_op
 class Sgd:
     """Stochastic gradient descent; `__call__` says what it takes."""
 

@@ -14,9 +14,10 @@ from tessera.driver.compile import target_record
 from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType, f32
 from tessera.ops import arrays, axes, rows
+from tessera.ops.operation import library_op
 from tessera.ops.ordering.steps import BACKWARD, LAST, ORDER, constants, is_long, kernel_of
 from tessera.ops.reduce.base import checked_gradient, number_dtype
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.refusals import checked
 from tessera.target.artifact import Artifact
 
 
@@ -68,7 +69,7 @@ class Ordering:
         return compiled(kernel, target, dump, sizes, T=dtype, **given)
 
 
-@checked_methods
+@library_op
 class Sort(Ordering):
     """Sorting; `__call__` says what it takes."""
 
@@ -153,7 +154,7 @@ class Sort(Ordering):
         return prod(shape) * (2 * dtype.bytes + 8)
 
 
-@checked_methods
+@library_op
 class Topk(Ordering):
     """The largest elements; `__call__` says what it takes."""
 

@@ -11,14 +11,15 @@ from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType, bf16
 from tessera.ops import arrays, rows
 from tessera.ops.epilogue import reference as exact
+from tessera.ops.operation import library_op
 from tessera.ops.random.dropout_step import BACKWARD, FORWARD, drop
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.refusals import checked
 from tessera.ops.steps import seed_of
 from tessera.ops.traced import Traced
 from tessera.target.artifact import Artifact
 
 
-@checked_methods
+@library_op
 class Dropout:
     """Dropout; `__call__` says what it takes."""
 

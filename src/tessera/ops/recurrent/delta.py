@@ -12,6 +12,7 @@ from tessera.driver.compile import compile as compiled
 from tessera.driver.compile import target_record
 from tessera.numerics.dtypes import DType, bf16
 from tessera.ops import arrays, rows
+from tessera.ops.operation import library_op
 from tessera.ops.recurrent import chunk_kernels, delta_kernels
 from tessera.ops.recurrent.calls import (
     check_operands,
@@ -24,11 +25,11 @@ from tessera.ops.recurrent.calls import (
 )
 from tessera.ops.recurrent.chunk_steps import last_states
 from tessera.ops.recurrent.delta_steps import BACKWARD, FORWARD, DeltaChunks
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.refusals import checked
 from tessera.target.artifact import Artifact
 
 
-@checked_methods
+@library_op
 class GatedDeltaRule:
     """The gated delta rule; `__call__` says what it takes."""
 

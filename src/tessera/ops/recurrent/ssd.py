@@ -9,6 +9,7 @@ from typing import Any, Literal
 from tessera.driver.compile import target_record
 from tessera.numerics.dtypes import DType, bf16
 from tessera.ops import arrays, rows
+from tessera.ops.operation import library_op
 from tessera.ops.recurrent import chunk_kernels as kernels
 from tessera.ops.recurrent.calls import (
     check_operands,
@@ -20,11 +21,11 @@ from tessera.ops.recurrent.calls import (
     repeated,
 )
 from tessera.ops.recurrent.chunk_steps import BACKWARD, FORWARD, Chunks, compiled_part, last_states
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.refusals import checked
 from tessera.target.artifact import Artifact
 
 
-@checked_methods
+@library_op
 class SSD:
     """State space duality; `__call__` says what it takes."""
 

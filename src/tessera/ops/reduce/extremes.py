@@ -10,9 +10,10 @@ import numpy as np
 from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import i64
 from tessera.ops import arrays, axes, rows
+from tessera.ops.operation import library_op
 from tessera.ops.reduce.base import Dims, ExtremeReduction, checked_gradient, number_dtype
 from tessera.ops.reduce.steps import BACKWARD, EXTREMES, extremes_kept
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.refusals import checked
 
 
 class Extreme(NamedTuple):
@@ -172,28 +173,28 @@ def pair(out: object) -> tuple[Any, Any]:
     return found[0], found[1]
 
 
-@checked_methods
+@library_op
 class Max(Chosen):
     """The largest; `__call__` says what it takes."""
 
     kind = "max"
 
 
-@checked_methods
+@library_op
 class Min(Chosen):
     """The smallest; `__call__` says what it takes."""
 
     kind = "min"
 
 
-@checked_methods
+@library_op
 class Argmax(Place):
     """The place of the largest; `__call__` says what it takes."""
 
     kind = "max"
 
 
-@checked_methods
+@library_op
 class Argmin(Place):
     """The place of the smallest; `__call__` says what it takes."""
 

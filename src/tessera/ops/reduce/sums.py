@@ -9,12 +9,13 @@ import numpy as np
 from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import BY_NAME
 from tessera.ops import arrays, axes, rows
+from tessera.ops.operation import library_op
 from tessera.ops.reduce.base import Dims, SumReduction, number_dtype
 from tessera.ops.reduce.extremes import SIZE
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.refusals import checked
 
 
-@checked_methods
+@library_op
 class Sum(SumReduction):
     """The sum; `__call__` says what it takes."""
 
@@ -71,7 +72,7 @@ class Sum(SumReduction):
         return x.sum(axes.chosen(dim, x.ndim), keepdims=keepdim)
 
 
-@checked_methods
+@library_op
 class Mean(SumReduction):
     """The mean; `__call__` says what it takes."""
 
@@ -113,7 +114,7 @@ class Mean(SumReduction):
             return x.sum(axis, keepdims=keepdim) / np.float64(axes.extents(x.shape, axis)[1])
 
 
-@checked_methods
+@library_op
 class Var(SumReduction):
     """The variance; `__call__` says what it takes."""
 
@@ -158,7 +159,7 @@ class Var(SumReduction):
             return (apart * apart).sum(axis, keepdims=keepdim) / np.float64(max(count - correction, 0))
 
 
-@checked_methods
+@library_op
 class Norm(SumReduction):
     """The norm of vectors; `__call__` says what it takes."""
 

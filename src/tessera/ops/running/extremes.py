@@ -12,10 +12,11 @@ import numpy as np
 from tessera.driver.compile import compile as compiled
 from tessera.numerics.dtypes import DType, f32, i64
 from tessera.ops import arrays, axes, rows
+from tessera.ops.operation import library_op
 from tessera.ops.reduce.base import checked_gradient, number_dtype
 from tessera.ops.reduce.extremes import Extreme, pair
 from tessera.ops.reduce.steps import accumulator, blocks, last_of
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.refusals import checked
 from tessera.ops.running import extreme_kernels
 from tessera.ops.steps import Arguments, Gradient, Step, like
 from tessera.target.artifact import Artifact
@@ -186,14 +187,14 @@ class RunningExtreme:
         return prod(shape) * (2 * dtype.bytes + 8)
 
 
-@checked_methods
+@library_op
 class Cummax(RunningExtreme):
     """The largest so far; `__call__` says what it takes."""
 
     kind = "max"
 
 
-@checked_methods
+@library_op
 class Cummin(RunningExtreme):
     """The smallest so far; `__call__` says what it takes."""
 

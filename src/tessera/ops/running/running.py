@@ -12,9 +12,10 @@ import numpy as np
 from tessera.driver.compile import compile as compiled
 from tessera.numerics.dtypes import BY_NAME, DType, f32, i64
 from tessera.ops import arrays, axes, rows
+from tessera.ops.operation import library_op
 from tessera.ops.reduce.base import checked_gradient, number_dtype
 from tessera.ops.reduce.steps import blocks
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.refusals import checked
 from tessera.ops.running.steps import (
     CUMPROD,
     CUMPROD_BACKWARD,
@@ -145,14 +146,14 @@ class Running:
         return 2 * prod(shape) * dtype.bytes
 
 
-@checked_methods
+@library_op
 class Cumsum(Running):
     """Running sums; `__call__` says what it takes."""
 
     kind, step = "sum", CUMSUM
 
 
-@checked_methods
+@library_op
 class Cumprod(Running):
     """Running products; `__call__` says what it takes."""
 

@@ -12,7 +12,8 @@ from tessera.driver.compile import compile as compiled
 from tessera.numerics.dtypes import DType, bf16
 from tessera.ops import arrays, rows
 from tessera.ops.epilogue import reference as exact
-from tessera.ops.refusals import checked, checked_methods, refused
+from tessera.ops.operation import library_op
+from tessera.ops.refusals import checked, refused
 from tessera.ops.sequence import conv_kernels as kernels
 from tessera.ops.sequence.conv_steps import BACKWARD, FORWARD
 from tessera.target.artifact import Artifact
@@ -21,7 +22,7 @@ Activation = Literal["silu"] | None
 _WIDEST = 8
 
 
-@checked_methods
+@library_op
 class Conv1d:
     """Causal depthwise convolution; `__call__` says what it takes."""
 

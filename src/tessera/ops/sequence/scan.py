@@ -12,13 +12,14 @@ from tessera.driver.compile import compile as compiled
 from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType, bf16
 from tessera.ops import arrays, rows
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.operation import library_op
+from tessera.ops.refusals import checked
 from tessera.ops.sequence import scan_step
 from tessera.ops.sequence.scan_step import BACKWARD, FORWARD
 from tessera.target.artifact import Artifact
 
 
-@checked_methods
+@library_op
 class Scan:
     """Gated linear recurrence; `__call__` says what it takes."""
 

@@ -10,13 +10,14 @@ import numpy as np
 
 from tessera.numerics.dtypes import DType, bf16
 from tessera.ops import arrays, axes, rows
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.operation import library_op
+from tessera.ops.refusals import checked
 from tessera.ops.softmaxes.along import checked_gradient, compile_forward, ran
 from tessera.ops.softmaxes.steps import SUMS, SUMS_BACKWARD
 from tessera.target.artifact import Artifact
 
 
-@checked_methods
+@library_op
 class LogSumExp:
     """The logarithm of the sum of powers of e; `__call__` says what it takes."""
 

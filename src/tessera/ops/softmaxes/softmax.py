@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.ops.refusals import checked, checked_methods
+from tessera.ops.operation import library_op
+from tessera.ops.refusals import checked
 from tessera.ops.softmaxes.along import Along
 
 
-@checked_methods
+@library_op
 class Softmax(Along):
     """Softmax; `__call__` says what it takes."""
 

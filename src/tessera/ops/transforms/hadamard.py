@@ -11,7 +11,8 @@ import numpy as np
 from tessera.driver.compile import compile as compiled
 from tessera.numerics.dtypes import DType, f32
 from tessera.ops import arrays, rows
-from tessera.ops.refusals import checked, checked_methods, refused
+from tessera.ops.operation import library_op
+from tessera.ops.refusals import checked, refused
 from tessera.ops.steps import needs_gradient
 from tessera.ops.transforms.kernels import transform
 from tessera.ops.transforms.steps import BACKWARD, FORWARD, together
@@ -21,7 +22,7 @@ WIDEST = 16384
 """Elements of the longest rows."""
 
 
-@checked_methods
+@library_op
 class Hadamard:
     """The Hadamard transform; `__call__` says what it takes."""
 

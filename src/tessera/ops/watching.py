@@ -1,0 +1,73 @@
+"""Watches what the library does to arrays beside its launches, so that these can be started again alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from math import prod
+from typing import Any
+
+from tessera.ops import arrays
+from tessera.ops.forms import form_of
+from tessera.runtime.recording import Place, Range, Recorder
+from tessera.runtime.views import ArrayView
+
+CREATES = ("aten::new_empty", "aten::empty", "aten::empty_strided", "aten::empty_like")
+"""Ops of PyTorch that only make memory."""
+
+
+def range_of(place: Place, array: Any) -> Range:
+    """Return the memory of an array that belongs to a place."""
+    view, start = arrays.view(array, "an operand"), arrays.start(array, "an operand")
+    first, end = view.span()
+    bytes_ = view.dtype.bytes
+    axes = tuple((size, step * bytes_) for size, step in zip(view.shape, view.strides, strict=True) if size > 1)
+    return Range(place, start, start + first, start + max(end, 1), (*axes, (bytes_, 1)))
+
+
+def is_laid(array: Any, view: ArrayView) -> bool:
+    """Return whether an array is all of its memory, as a replay makes it: NumPy's are made in order only."""
+    if arrays.is_torch(array):
+        form = form_of(array)
+        return form is not None and form.is_dense
+    whole = view.span() == (0, prod(view.shape) * view.dtype.bytes)
+    return whole and list(view.strides) == sorted(view.strides, reverse=True)
+
+
+@contextmanager
+def watched(like: Any, recorder: Recorder) -> Generator[None]:
+    """Refuse what PyTorch does inside, other than views and new memory: no launch of ours does it again."""
+    if not arrays.is_torch(like):
+        yield
+        return
+    with _mode()(recorder):
+        yield
+
+
+@cache
+def _mode() -> Any:
+    torch: Any = sys.modules["torch"]
+    base: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
+
+    class Watched(base):
+        def __init__(self, recorder: Recorder) -> None:
+            super().__init__()  # pyright: ignore[reportUnknownMemberType]
+            self._recorder = recorder
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            name = func._schema.name
+            if not (name in CREATES or (torch._C.Tag.inplace_view not in func.tags and is_view(func))):
+                self._recorder.refuse(f"PyTorch runs {name}")
+            return func(*args, **(kwargs or {}))
+
+    return Watched
+
+
+def is_view(func: Any) -> bool:
+    """Return whether an op of PyTorch gives a view of an argument, and does nothing else."""
+    schema = func._schema
+    results = [one.alias_info for one in schema.returns]
+    return not schema.is_mutable and any(info is not None and not info.is_write for info in results)
