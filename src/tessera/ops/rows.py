@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from tessera.driver.variants import destination_of
 from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType, f32, f64
 from tessera.ops import arrays
 from tessera.ops.steps import check_no_gradient, check_not_traced
 from tessera.ops.traced import Traced
+from tessera.runtime.platforms import platform_of
 from tessera.target.records import TargetRecord
 
 FLOATS = ("f64", "f32", "bf16", "f16")
@@ -266,7 +266,8 @@ def together(width: int) -> int:
 
 def record_of(array: Any) -> TargetRecord:
     """Return the record of an array's device."""
-    return destination_of(arrays.view(array, "an array").device).record()
+    device = arrays.view(array, "an array").device
+    return platform_of(device).device_target(device)
 
 
 def most_programs(array: Any, of_unit: int) -> int:

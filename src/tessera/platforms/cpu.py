@@ -51,7 +51,7 @@ class CpuPlatform(Platform):
         """
         if name in CPUS:
             return CPUS[name]
-        from tessera.backends.cpu import host_target
+        from tessera.backends.cpu.host import host_target
 
         return host_target()
 

@@ -10,6 +10,8 @@ from tessera.ops import repeats
 
 torch = pytest.importorskip("torch")
 
+from torch.utils._pytree import tree_map_only  # noqa: E402
+
 import tessera.torch  # noqa: E402 - for torch.compile
 
 
@@ -84,12 +86,17 @@ def counted(monkeypatch):
     return count
 
 
+DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.device))
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", CALLS)
-def test_the_third_call_of_a_kind_gives_what_the_op_as_written_gives(name, counted):
+def test_the_third_call_of_a_kind_gives_what_the_op_as_written_gives(name, device, counted):
     torch.manual_seed(1)
     kept = []
     for _ in range(4):
         function, args, kwargs = CALLS[name]()
+        args, kwargs = tree_map_only(torch.Tensor, lambda one: one.to(device), (args, kwargs))
         wanted = _as_written(function, args, kwargs)
         counted.clear()
         kept.append((function(*args, **kwargs), wanted))
