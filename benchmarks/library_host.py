@@ -1,10 +1,11 @@
 """Measures what a call of a library op costs the host, beside PyTorch's own op, in turns.
 
-    python benchmarks/library_host.py [--device cuda] [--turns 9] [--csv results.csv]
+    python benchmarks/library_host.py [--device cuda] [--both-ways] [--turns 9] [--csv results.csv]
 
 Tensors are so small that a GPU waits for its host. Each op is called 300 times in a row for each turn, and the median
 turn counts: the seconds of the calling thread on a CPU, of the clock on a GPU. What is called as written runs the op's
-Python each time, as the first two calls of a kind do. Results are compared first.
+Python each time, as the first two calls of a kind do. With `--both-ways` the gradients of each call are computed. Results
+are compared first.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ from tessera import op
 CALLS = 300
 
 
-def calls(torch: Any, device: str) -> dict[str, tuple[Any, tuple[Any, ...], dict[str, Any], Callable[[], Any]]]:
-    """Return calls by name: an op, its arguments, and PyTorch's own."""
+def calls(
+    torch: Any, device: str, asks: bool
+) -> dict[str, tuple[Any, tuple[Any, ...], dict[str, Any], Callable[[], Any]]]:
+    """Return calls by name: an op, its arguments, and PyTorch's own; `asks` for gradients or not."""
     functional = torch.nn.functional
-    x, y, w = (torch.randn(*shape, device=device) for shape in ((4, 64), (4, 64), (64,)))
-    q = torch.randn(1, 2, 16, 32, device=device)
+    sizes = (4, 64), (4, 64), (64,), (1, 2, 16, 32)
+    x, y, w, q = (torch.randn(*shape, device=device, requires_grad=asks) for shape in sizes)
     target = torch.tensor([1, 2, 3, 4], device=device)
     return {
         "swiglu": (op.activation.swiglu, (x, y), {}, lambda: functional.silu(x) * y),
@@ -49,18 +52,22 @@ def calls(torch: Any, device: str) -> dict[str, tuple[Any, tuple[Any, ...], dict
     }
 
 
-def measured(torch: Any, device: str, turns: int) -> list[tuple[str, float, float, float]]:
+def measured(torch: Any, device: str, asks: bool, turns: int) -> list[tuple[str, float, float, float]]:
     """Return microseconds of each op: a call of a known kind, one as written, and PyTorch's."""
     rows: list[tuple[str, float, float, float]] = []
-    for name, (function, args, kwargs, theirs) in calls(torch, device).items():
+    for name, (function, args, kwargs, theirs) in calls(torch, device, asks).items():
         written = type(function).__call__.__wrapped__
         contestants: list[Callable[[], Any]] = [
             lambda function=function, args=args, kwargs=kwargs: function(*args, **kwargs),
             lambda written=written, function=function, args=args, kwargs=kwargs: written(function, *args, **kwargs),
             theirs,
         ]
+        wanted = theirs()
         for run in contestants * 3:
-            torch.testing.assert_close(run(), theirs(), rtol=1e-3, atol=1e-3)
+            torch.testing.assert_close(run(), wanted, rtol=1e-3, atol=1e-3)
+        if asks:
+            grad = torch.ones_like(wanted)
+            contestants = [lambda run=run, grad=grad: run().backward(grad) for run in contestants]
         times: list[list[float]] = [[] for _ in contestants]
         for _ in range(turns):
             for kept, run in zip(times, contestants, strict=True):
@@ -86,6 +93,7 @@ def main() -> int:
     """Measure, print a table, and write it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--both-ways", action="store_true")
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--csv", type=Path)
     asked = parser.parse_args()
@@ -94,8 +102,7 @@ def main() -> int:
         print("PyTorch is needed", file=sys.stderr)
         return 1
     torch.set_num_threads(1)
-    with torch.no_grad():
-        rows = measured(torch, asked.device, asked.turns)
+    rows = measured(torch, asked.device, asked.both_ways, asked.turns)
     names = ("op", "again", "as written", "PyTorch")
     table = Table(*names, title=f"host µs a call, {asked.device}")
     for name, *numbers in rows:

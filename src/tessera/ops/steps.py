@@ -66,10 +66,10 @@ class Step:
         """Return new results; PyTorch follows the call where it asks for gradients or traces, and so does a graph."""
         _check_no_tangents(arguments)
         if traced_among(arguments) is None and is_followed(arguments):
-            from tessera.ops.torch_steps import operator_of
+            from tessera.ops.torch_steps import followed
 
             _check_tensors(arguments)
-            return as_tuple(operator_of(self)(*arguments))
+            return followed(self, arguments)
         return self.fresh(*arguments)
 
     def fresh(self, *arguments: Any) -> Arguments:

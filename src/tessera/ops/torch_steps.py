@@ -1,13 +1,20 @@
-"""Steps of library ops as operators of PyTorch: schema, implementation, shapes for tracing, gradients."""
+"""Steps of library ops as operators of PyTorch: schema, implementation, shapes for tracing, gradients.
+
+A call on plain tensors that nothing but automatic differentiation follows does without the operator, which costs the
+host several times what the call does: it is an `autograd.Function` of its own.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from threading import RLock
 from typing import Any, cast
 
 from tessera.errors import CallError
-from tessera.ops.steps import Arguments, Step, as_tuple
+from tessera.ops.repeats import repeated
+from tessera.ops.steps import Arguments, Gradient, Step, as_tuple, is_followed
 
 NAMESPACE = "tessera"
 
@@ -15,6 +22,7 @@ _SAVED = object()
 """Stands for a tensor among what is kept: PyTorch keeps it."""
 
 _OPERATORS: dict[str, Any] = {}
+_FUNCTIONS: dict[str, Any] = {}
 _LIBRARIES: list[Any] = []
 _REGISTERING = RLock()
 
@@ -28,6 +36,68 @@ def operator_of(step: Step) -> Any:
             if found is None:
                 found = _OPERATORS[step.name] = _registered(step)
     return found
+
+
+def followed(step: Step, arguments: Arguments) -> Arguments:
+    """Return the results of a step that PyTorch follows."""
+    torch: Any = sys.modules["torch"]
+    if torch.compiler.is_compiling() or not _is_plain(torch, arguments):
+        return as_tuple(operator_of(step)(*arguments))
+    return as_tuple(_function_of(step).apply(*arguments))
+
+
+def _is_plain(torch: Any, arguments: Arguments) -> bool:
+    """Return whether no mode or transform of PyTorch takes part in a call, and no tensor of another class."""
+    if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
+        return False
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    listed = [one for some in arguments if isinstance(some, list | tuple) for one in cast("Arguments", some)]
+    if any(isinstance(one, torch.Tensor) for one in listed):  # a function sees tensors that are arguments only
+        return False
+    plain = torch.Tensor, torch.nn.Parameter
+    return all(type(one) in plain for one in arguments if isinstance(one, torch.Tensor))
+
+
+def _function_of(step: Step) -> Any:
+    """Return a step as a function that PyTorch differentiates."""
+    found = _FUNCTIONS.get(step.name)
+    if found is None:
+        base: Any = sys.modules["torch"].autograd.Function
+        forward, backward = _both(step)
+        body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+        found = _FUNCTIONS[step.name] = type(f"{NAMESPACE}_{step.name}", (base,), body)
+    return found
+
+
+def _both(step: Step) -> tuple[Any, Any]:
+    """Return what computes a step, for its gradient, and what computes that."""
+    run = _again(step)
+    gradient = step.gradient
+    if gradient is None:
+
+        def alone(_ctx: Any, *inputs: Any) -> Any:
+            return _returned(run(*inputs))
+
+        return alone, _refused(step.name)
+    again = _again(gradient.step)
+    setup, backward = _gradient_of(gradient, lambda *given: (gradient.step if is_followed(given) else again)(*given))
+
+    def forward(ctx: Any, *inputs: Any) -> Any:
+        output = _returned(run(*inputs))
+        setup(ctx, inputs, output)
+        return output
+
+    return forward, backward
+
+
+def _again(step: Step) -> Callable[..., Arguments]:
+    """Return a step that PyTorch does not follow, whose calls are repeated; see `ops.repeats`."""
+
+    def fresh(_name: str, *arguments: Any) -> Arguments:
+        return step.fresh(*arguments)
+
+    return partial(repeated(fresh), step.name)
 
 
 def _library(torch: Any) -> Any:
@@ -86,6 +156,18 @@ def _register_gradient(torch: Any, library: Any, name: str, step: Step) -> None:
     gradient = step.gradient
     assert gradient is not None
     operator = operator_of(gradient.step)
+    setup_context, backward = _gradient_of(gradient, lambda *given: as_tuple(operator(*given)))
+    torch.library.register_autograd(name, backward, setup_context=setup_context, lib=library)
+
+
+def _gradient_of(gradient: Gradient, run: Callable[..., Arguments]) -> tuple[Any, Any]:
+    """Return what keeps what a gradient needs, and what computes it.
+
+    Args:
+        gradient: the gradient.
+        run: its step.
+    """
+    torch: Any = sys.modules["torch"]
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         kept = gradient.keep(inputs, as_tuple(output))
@@ -101,7 +183,7 @@ def _register_gradient(torch: Any, library: Any, name: str, step: Step) -> None:
             return tuple(map(_none, needed))
         found = gradient.view(kept, grads) if gradient.view is not None else None
         if found is None:
-            found = as_tuple(operator(*gradient.arguments(kept, grads, needed)))
+            found = run(*gradient.arguments(kept, grads, needed))
         return tuple(found[at] if at is not None and need else _none(need) for at, need in zip(of, needed, strict=True))
 
-    torch.library.register_autograd(name, backward, setup_context=setup_context, lib=library)
+    return setup_context, backward

@@ -1,6 +1,7 @@
 """Calls of library ops on PyTorch's tensors that start again what a call of the same kind launched."""
 
 import threading
+from typing import ClassVar
 
 import pytest
 
@@ -10,6 +11,7 @@ from tessera.ops import repeats
 
 torch = pytest.importorskip("torch")
 
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_map_only  # noqa: E402
 
 import tessera.torch  # noqa: E402 - for torch.compile
@@ -188,3 +190,70 @@ def test_kinds_that_never_come_again_are_forgotten():
     torch.manual_seed(3)
     x = _normal(4)
     _same(op.dropout(x, 0.5, seed=3), _as_written(op.dropout, (x, 0.5), {"seed": 3}))
+
+
+FOLLOWED = {
+    "swiglu": lambda: (op.activation.swiglu, (_normal(5, 64), _normal(5, 64)), {}),
+    "rms": lambda: (op.norm.rms, (_normal(5, 48), 48, _normal(48)), {}),
+    "group": lambda: (op.norm.group, (_normal(2, 8, 5, 5), 4), {}),
+    "softmax of columns": lambda: (op.softmax, (_normal(7, 33), 0), {}),
+    "cross entropy": lambda: (op.loss.cross_entropy, (_normal(7, 33), torch.arange(7)), {}),
+    "attention": lambda: (op.flash_attention, (_heads(9, 16), _heads(9, 16), _heads(9, 16)), {"causal": True}),
+    "scan": lambda: (op.scan, (_normal(2, 9, 8), torch.rand(2, 9, 8)), {}),
+}
+
+
+def _gradients(function, args, kwargs):
+    """Return the gradients of a sum of squares."""
+    leaves = [one.requires_grad_() if one.is_floating_point() else one for one in map(torch.clone, _tensors(args))]
+    rest = iter(leaves)
+    found = function(*(next(rest) if isinstance(one, torch.Tensor) else one for one in args), **kwargs)
+    found.square().sum().backward()
+    return [one.grad for one in leaves if one.requires_grad]
+
+
+def _tensors(args):
+    return [one for one in args if isinstance(one, torch.Tensor)]
+
+
+class _Seen(TorchDispatchMode):
+    """Sees every operator, so that calls go through those of the library."""
+
+    names: ClassVar[set[str]] = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.add(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_gradients_without_an_operator_are_those_with_one(name, device, counted):
+    torch.manual_seed(4)
+    for _ in range(4):
+        function, args, kwargs = FOLLOWED[name]()
+        args = tree_map_only(torch.Tensor, lambda one: one.to(device), args)
+        with _Seen() as seen:
+            wanted = _gradients(function, args, kwargs)
+        counted.clear()
+        for one, other in zip(_gradients(function, args, kwargs), wanted, strict=True):
+            assert torch.equal(one, other)
+    assert len(counted) == 2
+    assert any(name.startswith("tessera::") for name in seen.names)
+
+
+def test_what_follows_gradients_otherwise_still_does():
+    x = _normal(3, 8, dtype=torch.float64).requires_grad_()
+    y = op.softmax(x)
+    assert y.grad_fn.name().startswith("tessera_softmax")
+    (grad,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+    wanted = torch.autograd.grad(torch.softmax(x, -1).square().sum(), x)[0]
+    assert torch.allclose(grad, wanted)
+    with pytest.raises(ts.errors.CallError) as caught:
+        grad.sum().backward()
+    assert caught.value.code == "no-gradient"
+    base = x * 1
+    z = op.norm.rms(base, 8)
+    base.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        z.sum().backward()
