@@ -4,8 +4,8 @@
 
 Tensors are so small that a GPU waits for its host. Each op is called 300 times in a row for each turn, and the median
 turn counts: the seconds of the calling thread on a CPU, of the clock on a GPU. What is called as written runs the op's
-Python each time, as the first two calls of a kind do. With `--both-ways` the gradients of each call are computed. Results
-are compared first.
+Python each time, as the first two calls of a kind do. With `--both-ways` gradients are computed, too. Results are
+compared first.
 """
 
 from __future__ import annotations
