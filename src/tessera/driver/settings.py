@@ -24,7 +24,8 @@ class Settings:
     Args:
         interpret: run kernels on the interpreter (`TESSERA_INTERPRET=1`).
         debug: compile device asserts in (`TESSERA_DEBUG=1`).
-        entry: serve repeated calls by the compiled entry (`TESSERA_ENTRY=0` turns it off).
+        entry: serve repeated calls by the compiled entry, and those of library ops by what they launched before
+            (`TESSERA_ENTRY=0` turns it off).
     """
 
     interpret: bool = False

@@ -65,7 +65,7 @@ def repeated(function: Callable[Concatenate[Any, _P], _R]) -> Callable[Concatena
                         found.lock.release()
                     _explained[id(self)] = found.explained
                     return result
-        elif found == "once":
+        elif found == "once" and not _is_captured(torch, asked):
             known[asked.key] = "never"
             result, known[asked.key] = _recorded(lambda: function(self, *args, **kwargs), self, asked)
             return result
@@ -108,7 +108,8 @@ def _asked(torch: Any, owner: Any, args: Sequence[Any], kwargs: Mapping[str, Any
     """Return a call of `owner`, None for one that has to run as it is written."""
     if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack() or current() is not None:
         return None
-    if torch.autograd.forward_ad._current_level >= 0 or settings().debug or settings().interpret:
+    switches = settings()
+    if switches.debug or switches.interpret or not switches.entry or torch.autograd.forward_ad._current_level >= 0:
         return None
     if kwargs.get("stream") is not None:  # a repeat runs on the stream that PyTorch has
         return None
@@ -137,6 +138,12 @@ def _asked(torch: Any, owner: Any, args: Sequence[Any], kwargs: Mapping[str, Any
     alike = () if len(set(pointers)) == len(pointers) else tuple(map(pointers.index, pointers))
     key = owner, current_profile(), RULES.get(), len(args), tuple(kwargs), alike, tuple(parts)
     return _Asked(key, tensors, pointers)
+
+
+def _is_captured(torch: Any, call: _Asked) -> bool:
+    """Return whether a graph of the device captures what is launched, and not what is prepared beside that."""
+    ask = getattr(getattr(torch, call.tensors[0].device.type, None), "is_current_stream_capturing", None)
+    return ask is not None and ask()
 
 
 def _part(value: Any) -> Any:
