@@ -84,6 +84,31 @@ def test_a_kernel_that_takes_too_long_is_left() -> None:
 
 
 @ts.kernel
+def one_by_one(
+    x: ts.Tensor["m", ts.i32], total: ts.Tensor[1, ts.i32], lock: ts.Tensor[1, ts.i32], order: ts.Tensor["p", ts.i32]
+) -> None:
+    for i in ts.tile.grid((m, 16)):
+        ticket = ts.tile.atomic_add(lock[0], 1)
+        while ts.tile.atomic_load(order[ticket], order="acquire") == 0:
+            pass
+        total[0] = total[0] + ts.tile.sum(x[i : i + 16])
+        ts.tile.atomic_store(order[ticket + 1], 1, order="release")
+
+
+def test_programs_that_spin_let_others_go_on() -> None:
+    given = ts.compile(one_by_one, target="sm_80", dims={"m": 100, "p": 8}, dump=["ptx"])
+    x, order = np.arange(100, dtype=np.int32), np.array([1] + [0] * 7, np.int32)
+    shapes = tuple(((size,), (1,)) for size in (100, 1, 1, 8))
+    for turns in (None, 0, 1):
+        device = Device()
+        arrays = (x, np.zeros(1, np.int32), np.zeros(1, np.int32), order)
+        pointers = [device.add(one.view(np.uint8), np.ones(one.nbytes, bool)) for one in arrays]
+        Emulation(given).run(device, pointers, shapes, [], Limits(10**8, turns))
+        assert device.back(1).view(np.int32)[0] == x.sum()
+        assert device.back(3).view(np.int32).all()
+
+
+@ts.kernel
 def tails(x: ts.Tensor["m", ts.i16], y: ts.Tensor["m", ts.i16]) -> None:
     for i in ts.tile.grid((m, 8)):
         buffer = ts.tile.alloc_shared((8,), ts.i16)

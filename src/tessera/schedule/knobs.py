@@ -174,7 +174,7 @@ class Knobs:
             "0 stores tiles from registers where the copy engine could",
             1,
             (0, 1),
-            passes=("shorten-steps", "warp-specialize", "bulk-stores"),
+            passes=("divide-rows", "shorten-steps", "warp-specialize", "bulk-stores"),
             needs=HOPPER,
             lacks="bulk stores",
         )
@@ -286,7 +286,7 @@ class Knobs:
             "the fastest that fit",
             ("wgmma", "mma_sync", "fma"),
             takers=BOTH,
-            passes=("fit-blocks", "shorten-steps", "warp-specialize", "choose-products"),
+            passes=("fit-blocks", "divide-rows", "shorten-steps", "warp-specialize", "choose-products"),
         )
     )
     keep_copies: int | None = _declared(

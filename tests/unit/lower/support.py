@@ -23,7 +23,9 @@ from tessera.target.registry import target_named
 Steps = Mapping[str, tuple[int, ...]]
 
 
-def aligned(function: Any, sizes: Mapping[str, int] | None = None, strides: Steps | None = None) -> ModuleOp:
+def aligned(
+    function: Any, sizes: Mapping[str, int] | None = None, strides: Steps | None = None, profile: str = "fast"
+) -> ModuleOp:
     """Return a kernel's TIR-H for aligned arguments of sizes divisible by 16, contiguous unless `strides` says more."""
     signature = Signature.of(function)
     facts = [
@@ -32,7 +34,7 @@ def aligned(function: Any, sizes: Mapping[str, int] | None = None, strides: Step
         else ArgFacts("scalar", param.dtype)
         for param in signature.runtime_params
     ]
-    return build_kernel(signature, Specialization(tuple(facts), (), (), "fast")).module
+    return build_kernel(signature, Specialization(tuple(facts), (), (), profile)).module
 
 
 def scheduled(module: ModuleOp, target: TargetRecord, knobs: Knobs | None = None) -> ModuleOp:

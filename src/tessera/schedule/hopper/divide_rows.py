@@ -57,7 +57,8 @@ class DivideRowsPass(GridPass):
 
     Args:
         target: the GPU.
-        knobs: `num_warps`, `ping_pong`, `split_k`, `stream_k` and `cluster` ask for other ways; `stages` for a depth.
+        knobs: `num_warps`, `ping_pong`, `split_k`, `stream_k` and `cluster` ask for other ways, and so may `mma_kind`;
+            `stages` and `bulk_stores` decide whether there is room.
     """
 
     name: ClassVar[str] = "divide-rows"

@@ -135,13 +135,7 @@ class WarpSpecializePass(GridPass):
             return
         rounded: list[RoundTf32Op] = []
         try:
-            if self.knobs.mma_kind not in (None, "wgmma"):
-                raise Unfit(f"mma_kind={self.knobs.mma_kind} was asked for")
-            if any(isinstance(op, MmaOp) and op.sums_in_order for op in ops_in(grid)):
-                raise Unfit("strict gives the order of sums, which warpgroup instructions do not take")
-            loop = only_loop(grid)
-            rounded += round_operands(kernel, grid, lambda op: _is_fetched(kernel, grid, loop, op))
-            plan = _candidate(kernel, grid, loop)
+            plan = _plan(self.knobs, kernel, grid, rounded)
             groups, notes = self._groups(kernel, grid, plan)
             warps = consumer_warps(plan.products, self.knobs, groups)
             stages = ring_stages(self.target, self.knobs, kernel, grid, plan, groups)
@@ -185,9 +179,28 @@ def planned(target: TargetRecord, knobs: Knobs, kernel: KernelOp, grid: GridOp) 
     Raises:
         Unfit: it would not.
     """
-    plan, groups = _candidate(kernel, grid, only_loop(grid)), decisions.ROW_GROUPS.of(grid) or 1
-    consumer_warps(plan.products, knobs, groups)
-    ring_stages(target, knobs, kernel, grid, plan, groups)
+    rounded: list[RoundTf32Op] = []
+    try:
+        plan, groups = _plan(knobs, kernel, grid, rounded), decisions.ROW_GROUPS.of(grid) or 1
+        consumer_warps(plan.products, knobs, groups)
+        ring_stages(target, knobs, kernel, grid, plan, groups)
+    finally:
+        undo(rounded)
+
+
+def _plan(knobs: Knobs, kernel: KernelOp, grid: GridOp, rounded: list[RoundTf32Op]) -> RolePlan:
+    """Return what the roles of a launch would do, once its operands are rounded; what rounds them joins `rounded`.
+
+    Raises:
+        Unfit: it has one role.
+    """
+    if knobs.mma_kind not in (None, "wgmma"):
+        raise Unfit(f"mma_kind={knobs.mma_kind} was asked for")
+    if any(isinstance(op, MmaOp) and op.sums_in_order for op in ops_in(grid)):
+        raise Unfit("strict gives the order of sums, which warpgroup instructions do not take")
+    loop = only_loop(grid)
+    rounded += round_operands(kernel, grid, lambda op: _is_fetched(kernel, grid, loop, op))
+    return _candidate(kernel, grid, loop)
 
 
 def _candidate(kernel: KernelOp, grid: GridOp, loop: scf.ForOp) -> RolePlan:

@@ -183,8 +183,10 @@ def _compare(instruction: Instruction) -> Step:
     compute = comparison(name, floating(instruction))
     target, *sources = instruction.operands
     join = [part for part in instruction.parts[1:-1] if part in ("and", "or", "xor")]
-    if compute is None or kind.endswith("x2") or len(sources) != 2 + len(join):
+    if compute is None or len(sources) != 2 + len(join):
         raise instruction.unknown()
+    if kind.endswith("x2"):
+        return _compare_halves(instruction, compute)
     read = float_reader if floating(instruction) else reader
     one, two = read(sources[0], kind), read(sources[1], kind)
     third = reader(sources[2], "pred") if join else None
@@ -199,6 +201,23 @@ def _compare(instruction: Instruction) -> Step:
         writes[0](machine, found)
         if writes[1] is not None:
             writes[1](machine, other)
+
+    return run
+
+
+def _compare_halves(instruction: Instruction, compute: Callable[[Array, Array], Array]) -> Step:
+    """Return the step of a comparison of words of two numbers: `p|q` is what comes of the lower, and of the upper."""
+    kind = type_of(instruction)
+    target, *sources = instruction.operands
+    if not floating(instruction) or not isinstance(target, Pair) or len(sources) != 2:
+        raise instruction.unknown()
+    writes = writer(target.first), writer(target.second)
+    one, two = (float_reader(source, kind) for source in sources)
+
+    def run(machine: Machine) -> None:
+        found = compute(one(machine), two(machine))
+        for half, write in enumerate(writes):
+            write(machine, found[:, half])
 
     return run
 

@@ -1,7 +1,8 @@
 """Executes an entry for the threads of several programs at once, each register an array over all of them.
 
 Threads that stand at one instruction go on together; of several groups the one that stands first does, so that they
-meet again where branches join. Instructions of a whole warp wait for its lanes, barriers for all they count.
+meet again where branches join, and now and then the one that has waited longest, so that threads can spin until others
+have stored something. Instructions of a whole warp wait for its lanes, barriers for all they count.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ Step = Callable[["Machine"], Any]
 
 _MOST_NAPS = 1000
 """How often threads sleep one after the other while nothing changes, before they are taken to wait in vain."""
+
+_PASSED_OVER = 64
+"""Of so many choices among groups of threads, one takes the group that has waited longest: others may spin for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,8 @@ class Machine:
         self.active, self.full = self.everyone, True
         self.gone: Array = np.zeros(self.lanes, bool)
         self._ready: dict[int, Array] = {}
+        self._since: dict[int, int] = {}
+        self._choices = 0
         self.held: dict[int, Array] = {}
         self.asleep: dict[int, Array] = {}
         self.napping: dict[int, Array] = {}
@@ -209,6 +215,7 @@ class Machine:
         """Let lanes go on at an instruction."""
         known = self._ready.get(place)
         self._ready[place] = mask if known is None else known | mask
+        self._since.setdefault(place, self._choices)
 
     def part(self, taken: Array, rest: Array) -> None:
         """Note that this branch is one at which threads of a warp part, if they do."""
@@ -269,25 +276,37 @@ class Machine:
         self.go(0, self.everyone)
         leaders = set(self.entry.labels.values())
         while self._ready or self._wake():
-            place = self._together() if self.turns is None else self._next_turn(self.turns)
+            place = self._chosen()
             self.full = bool(self.active.all())
             self._straight(program, place, leaders)
         check_meetings(self.entry.code, self.parted)
 
-    def _together(self) -> int:
-        """Choose the lanes that stand first; return where."""
-        place = min(self._ready)
+    def _chosen(self) -> int:
+        """Choose the lanes that go on; return where they stand."""
+        self._choices += 1
+        longest = None
+        if self._choices % _PASSED_OVER == 0:
+            longest = min(self._ready, key=self._since.__getitem__)
+        place = self._together(longest) if self.turns is None else self._next_turn(self.turns, longest)
+        if place not in self._ready:
+            del self._since[place]
+        return place
+
+    def _together(self, longest: int | None) -> int:
+        """Choose the lanes that stand first, or at a given place; return where."""
+        place = min(self._ready) if longest is None else longest
         self.active = self._ready.pop(place)
         return place
 
-    def _next_turn(self, turns: Array) -> int:
-        """Choose the lanes of one turn that stand first; return where."""
-        first = min(int(turns[mask].min()) for mask in self._ready.values())
-        mine = turns == first
+    def _next_turn(self, turns: Array, longest: int | None) -> int:
+        """Choose the lanes of one turn that stand first, or of one that stands at a given place; return where."""
+        waiting = self._ready.values() if longest is None else [self._ready[longest]]
+        mine = turns == min(int(turns[mask].min()) for mask in waiting)
         place = min(place for place, mask in self._ready.items() if (mask & mine).any())
         mask = self._ready.pop(place)
         if (rest := mask & ~mine).any():
             self._ready[place] = rest
+            self._since[place] = self._choices
         self.active = mask & mine
         return place
 

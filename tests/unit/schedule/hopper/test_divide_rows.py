@@ -29,10 +29,12 @@ SIZES = {"M": 400, "N": 136, "K": 200}
 SEEDS = [None, 3]
 
 
-def scheduled(function: Any, sizes: dict[str, int], last: str = "", **knobs: int) -> ModuleOp:
+def scheduled(
+    function: Any, sizes: dict[str, int], last: str = "", profile: str = "fast", **knobs: int | str
+) -> ModuleOp:
     """Return a kernel after the passes for Hopper, up to one of them where it is named."""
-    module = aligned(function, sizes)
-    for step in schedule_passes(HOPPER, Knobs(**knobs)):
+    module = aligned(function, sizes, profile=profile)
+    for step in schedule_passes(HOPPER, Knobs.of(knobs)):
         step.apply(module)
         if step.name == last:
             break
@@ -197,6 +199,19 @@ def test_what_keeps_a_tile_whole_is_said(kernel: Any, knobs: dict[str, int], rea
     assert note(module).startswith("no three warpgroups divide 192 rows: ")
     assert reason in note(module)
     assert not ops(module, RoleGroupOp) or not any(op.together for op in ops(module, RolesOp))
+
+
+def test_rows_are_divided_only_where_warps_have_roles() -> None:
+    asked: dict[str, str | int]
+    for profile, asked in (
+        ("strict", {}),
+        ("fast", {"mma_kind": "mma_sync"}),
+        ("fast", {"mma_kind": "fma"}),
+        ("fast", {"stages": 1}),
+    ):
+        module = scheduled(attention_of(64, 192, 128, False), {"H": 2, "S": 400}, profile=profile, **asked)
+        assert note(module).startswith("no three warpgroups divide 192 rows: ")
+        assert not ops(module, RoleGroupOp)
 
 
 def test_a_group_that_does_not_wait_is_reported(monkeypatch: Any) -> None:

@@ -166,6 +166,17 @@ def test_comparisons_with_nan(name: str, expected: str) -> None:
     assert "".join(map(str, found[:4])) == expected
 
 
+@pytest.mark.parametrize(("kind", "half"), [("f16x2", np.float16), ("bf16x2", ml_dtypes.bfloat16)])
+def test_comparisons_of_both_halves_of_a_word(kind: str, half: Any) -> None:
+    a, b = (RNG.integers(-2, 3, (2, 64)) * 0.5).astype(half)
+    a[::7] = np.nan
+    body = f"setp.lt.{kind} %p1|%p2, %r1, %r2; selp.b32 %r8, 1, 0, %p1; selp.b32 %r9, 1, 0, %p2;"
+    low, high = run(body, [a.view(np.uint32), b.view(np.uint32)], {"%r8": np.uint32, "%r9": np.uint32})
+    expected = (a.astype(np.float32) < b.astype(np.float32)).reshape(32, 2)
+    np.testing.assert_array_equal(np.stack([low, high], 1), expected)
+    assert expected.any(0).all()
+
+
 def test_conversions_to_integers_saturate() -> None:
     a = np.array([2.5, -3.5, 1e20, np.nan] * 8, np.float32)
     assert list(one("cvt.rni.s32.f32 %r9, %r1;", [a], "%r9", np.int32)[:4]) == [2, -4, 2**31 - 1, 0]
