@@ -42,7 +42,8 @@ def full(shape: Shape, value: TileLike, dtype: DType | Policy | str | None = Non
 
     Raises:
         LanguageError: `not-static` for a size that is not known at compile time.
-        TypeMismatchError: `constant-range` when the dtype cannot hold the value.
+        TypeMismatchError: `constant-range` when an integer dtype cannot hold the value; beyond a float dtype's largest
+            number it is infinite.
     """
     ...
 
