@@ -59,6 +59,7 @@ BACKWARD = Step(
     "(Tensor grad, Tensor places) -> Tensor",
     _gradient_results,
     _launch_gradient,
+    tangents="linear",
 )
 
 EXTREMES = Step(
@@ -72,6 +73,7 @@ EXTREMES = Step(
         lambda kept, grads, _needed: (grads[0], *kept),
         lambda _kept: (0, None),
     ),
+    "taken",
 )
 
 
