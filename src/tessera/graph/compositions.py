@@ -325,7 +325,10 @@ def meshgrid(*xi: Any, copy: Any = True, sparse: Any = False, indexing: Any = "x
     """Return vectors along dimensions of their own, the first two exchanged for `xy`."""
     trace, count = trace_of(xi), len(xi)
     order = [1, 0, *range(2, count)] if indexing == "xy" and count > 1 else list(range(count))
-    found = [np.expand_dims(trace.array(x), tuple(set(range(count)) - {at})) for x, at in zip(xi, order, strict=True)]
+    found = [
+        np.expand_dims(np.ravel(trace.array(x)), tuple(set(range(count)) - {at}))
+        for x, at in zip(xi, order, strict=True)
+    ]
     return list(found if sparse else broadcast_arrays(*found))
 
 

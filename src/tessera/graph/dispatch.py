@@ -9,12 +9,12 @@ from typing import Any, cast
 import numpy as np
 
 from tessera.errors import TypeMismatchError, caller_location
-from tessera.graph import assigning, elements, linear, places, statistics
+from tessera.graph import assigning, elements, linear, places, reductions, statistics
 from tessera.graph.compositions import call_method
 from tessera.graph.functions import CREATED, FUNCTIONS, UFUNCS, WRITTEN, create, matmul, refused
 from tessera.graph.traced import Array, Trace
 
-REGISTERED = (assigning, elements, linear, places, statistics)
+REGISTERED = (assigning, elements, linear, places, reductions, statistics)
 """What registers NumPy's functions by being imported."""
 
 

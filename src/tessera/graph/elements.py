@@ -11,7 +11,8 @@ import numpy as _numpy
 
 from tessera.errors import TypeMismatchError, caller_location
 from tessera.graph.functions import is_traced, numpy, several, trace_of, written
-from tessera.graph.traced import Array, is_whole
+from tessera.graph.sizes import is_whole
+from tessera.graph.traced import Array
 from tessera.ir.graph.types import array_type
 from tessera.numerics.dtypes import f32
 

@@ -30,15 +30,29 @@ def _below(x: Array, k: int) -> Array:
     return numbers(x, x.ndim - 1) <= numbers(x, x.ndim - 2) + k
 
 
+def _matrices(m: Any) -> Any:
+    """Return matrices: of a vector one that has it as each row."""
+    x = trace_of(m).array(m)
+    if not x.ndim:
+        raise _wrong_rank(x, "a vector, a matrix or several")
+    return np.broadcast_to(x, (x.shape[0], x.shape[0])) if x.ndim == 1 else x
+
+
+def _wrong_rank(x: Any, wanted: str) -> TypeMismatchError:
+    return TypeMismatchError(f"{x!r} is not {wanted}", code="rank-mismatch", location=caller_location())
+
+
 @numpy(np.tril)
 def tril(m: Any, k: int = 0) -> Any:
     """Return the elements on and below a diagonal of matrices, zeros above."""
+    m = _matrices(m)
     return np.where(_below(m, index(k)), m, np.zeros_like(m))
 
 
 @numpy(np.triu)
 def triu(m: Any, k: int = 0) -> Any:
     """Return the elements on and above a diagonal of matrices, zeros below."""
+    m = _matrices(m)
     return np.where(_below(m, index(k) - 1), np.zeros_like(m), m)
 
 
@@ -58,6 +72,8 @@ def diag(v: Any, k: int = 0) -> Any:
     """Return the diagonal of a matrix, or a matrix with a vector as its diagonal."""
     if v.ndim == 2:
         return diagonal(v, k)
+    if v.ndim != 1:
+        raise _wrong_rank(v, "a vector or a matrix")
     size = index(v.shape[0])
     wide = np.pad(v, ((max(k, 0), max(-k, 0)),))
     found = np.where(numbers(np.expand_dims(wide, 0), 1) == numbers(np.expand_dims(wide, 1), 0) + k, wide, 0)
@@ -333,6 +349,8 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
 @numpy(np.vander)
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     """Return powers of the elements of a vector as columns, the largest first."""
+    if x.ndim != 1:
+        raise _wrong_rank(x, "a vector")
     count = index(x.shape[0] if N is None else N)
     columns = [np.ones_like(x)]
     while len(columns) < count:

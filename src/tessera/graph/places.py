@@ -14,7 +14,8 @@ import numpy as _numpy
 from tessera.errors import TypeMismatchError, caller_location, shown
 from tessera.graph.dimensions import along, part
 from tessera.graph.functions import is_traced, numpy, size_needed, trace_of
-from tessera.graph.traced import Array, is_whole
+from tessera.graph.sizes import is_whole
+from tessera.graph.traced import Array
 from tessera.ir.graph.types import array_type
 from tessera.target.dims import Dim
 

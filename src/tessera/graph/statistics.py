@@ -222,8 +222,8 @@ def nan_to_num(x: Any, copy: Any = True, nan: Any = 0.0, posinf: Any = None, neg
     dtype = array_type(x.ssa).dtype
     if not dtype.is_float:
         return np.copy(x)
-    bounds = np.finfo(np.float64 if dtype.bits == 64 else np.float32)
-    high, low = (bounds.max if posinf is None else posinf), (bounds.min if neginf is None else neginf)
+    most = (2 - 2.0**-dtype.mantissa) * 2.0 ** (2 ** (dtype.bits - dtype.mantissa - 2) - 1)
+    high, low = (most if posinf is None else posinf), (-most if neginf is None else neginf)
     return np.where(x != x, nan, np.where(x == np.inf, high, np.where(x == -np.inf, low, x)))
 
 
@@ -365,7 +365,7 @@ def cov(
     x = (np.concatenate(given, 0) if len(given) > 1 else given[0]).astype(np.float64 if dtype is None else dtype)
     apart = x - np.mean(x, axis=1, keepdims=True)
     less = (0 if bias else 1) if ddof is None else ddof
-    found = np.matmul(apart, np.transpose(apart)) / (index(x.shape[1]) - less)
+    found = np.matmul(apart, np.transpose(apart)) / max(index(x.shape[1]) - less, 0)
     return np.reshape(found, ()) if index(x.shape[0]) == 1 else found
 
 

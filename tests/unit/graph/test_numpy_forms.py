@@ -170,6 +170,15 @@ FORMS: dict[str, tuple[Any, ...]] = {
     "lists": (lambda x: ([1, 2, 3, 4, 5, 6.0] - x, (1, 2, 3, 4, 5, 6) * x, np.vstack([[1, 2, 3, 4, 5, 6], x])), X),
     "sizes": (sizes, X),
     "elements set": (elements_set, X),
+    "no elements": (
+        lambda x: (np.flip(x, 0), x[::-1], np.std(x, ddof=1), np.cumsum(x, 0), np.histogram(x, 3, (0, 1))[0], x @ x.T),
+        X[:0],
+    ),
+    "one rank less": (lambda x: (np.tril(x[0]), np.triu(x[0], 1), *np.meshgrid(x, x[0])), X),
+    "halves": (
+        lambda x: (np.nan_to_num(np.where(x > 0, np.inf, x)), np.add(x, x), np.max(x, 0, initial=1)),
+        F.astype(np.float16),
+    ),
     "parts changed": (parts_changed, X),
     "put": (put, X),
     "interp": (lambda x, p, f: (np.interp(x, p, f), np.interp(x, p, f, -7, 7), np.interp(0.3, p, f)), FAR, PLACES, V),
