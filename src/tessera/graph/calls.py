@@ -9,7 +9,8 @@ from xdsl.ir import SSAValue
 
 from tessera.errors import shown
 from tessera.frontend.exact import exact
-from tessera.graph.traced import Array, Size, Trace
+from tessera.graph.sizes import Size
+from tessera.graph.traced import Array, Trace
 from tessera.graph.trees import flatten, unflatten
 from tessera.ir.graph.types import ArrayType
 from tessera.ops import arrays

@@ -30,12 +30,12 @@ class Number:
         trace: the tracing.
         ssa: its value in the graph, f64 without dimensions.
         value: what it is at this call.
-        sources: numbers of the arguments that it follows from.
+        sources: numbers of the arguments, and sizes, that it follows from.
     """
 
     __slots__ = ("_value", "sources", "ssa", "trace")
 
-    def __init__(self, trace: Trace, ssa: SSAValue, value: float, sources: frozenset[int]) -> None:
+    def __init__(self, trace: Trace, ssa: SSAValue, value: float, sources: frozenset[Any]) -> None:
         self.trace, self.ssa, self._value, self.sources = trace, ssa, value, sources
 
     @property
@@ -52,7 +52,7 @@ class Number:
 
     def __float__(self) -> float:
         """Return the value; calls with another one are traced anew."""
-        self.trace.pinned |= self.sources
+        self.trace.pin(self.sources)
         return self._value
 
     __add__, __radd__ = _operator(np.add), _operator(np.add, True)
@@ -103,9 +103,9 @@ class Number:
 
         with np.errstate(all="ignore"):
             value = ufunc(*(one.known if isinstance(one, Number) else float(one) for one in inputs))
-        sources = frozenset[int]().union(*(one.sources for one in inputs if isinstance(one, Number)))
+        sources = frozenset[Any]().union(*(one.sources for one in inputs if isinstance(one, Number)))
         if not isinstance(value, np.floating):
-            self.trace.pinned |= sources
+            self.trace.pin(sources)
             return value.item()
         found = call_ufunc(self.trace, ufunc, "__call__", [_strong(one) for one in inputs], {})
         return Number(self.trace, found.ssa, float(cast(Any, value)), sources)

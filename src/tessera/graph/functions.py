@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 from xdsl.ir import SSAValue
 
 from tessera.errors import LanguageError, TypeMismatchError, caller_location, shown
-from tessera.graph.traced import Array, Size, Trace, dims_from, dtype_of
+from tessera.graph.sizes import Size
+from tessera.graph.traced import Array, Trace, dims_from, dtype_of
 from tessera.graph.trees import flatten
 from tessera.ir.graph.types import ONE, array_type, dims_of, ordered, product
-from tessera.numerics.dtypes import DType, accumulator_of, f32
+from tessera.numerics.dtypes import DType, f32
 from tessera.target.dims import Dim
 
 UFUNCS: dict[Any, str] = {
     **{getattr(np, name): name for name in ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin")},
-    **{getattr(np, name): name for name in ("cos", "tan", "tanh", "floor", "ceil", "trunc", "cbrt", "hypot", "isnan")},
+    **{getattr(np, name): name for name in ("cos", "tan", "tanh", "cbrt", "hypot", "isnan")},
     **{getattr(np, name): name for name in ("isinf", "isfinite", "maximum", "minimum", "copysign")},
     np.add: "add",
     np.subtract: "sub",
@@ -25,7 +27,6 @@ UFUNCS: dict[Any, str] = {
     np.divide: "div",
     np.floor_divide: "floordiv",
     np.remainder: "mod",
-    np.power: "pow",
     np.negative: "neg",
     np.absolute: "abs",
     np.rint: "round",
@@ -46,10 +47,9 @@ UFUNCS: dict[Any, str] = {
     np.left_shift: "shl",
     np.right_shift: "shr",
 }
-WRITTEN: dict[Any, Callable[..., Any]] = {np.fabs: np.absolute, np.positive: np.copy}
+WRITTEN: dict[Any, Callable[..., Any]] = {}
 """Functions of elements that others make up."""
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
-_choice: Any = np.where
 
 
 def numpy(function: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -70,70 +70,6 @@ def written(function: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
         return ours
 
     return register
-
-
-def _true(x: Any) -> Any:
-    """Return whether numbers are not zero."""
-    is_truth = isinstance(x, bool) or getattr(x, "dtype", None) == np.bool_
-    return x if is_truth else np.not_equal(x, 0)
-
-
-@written(np.logical_not)
-def _logical_not(x: Any) -> Any:
-    return np.invert(_true(x))
-
-
-def _logical(bitwise: Any) -> Callable[..., Any]:
-    def write(x: Any, y: Any) -> Any:
-        return bitwise(_true(x), _true(y))
-
-    return write
-
-
-written(np.logical_and)(_logical(np.bitwise_and))
-written(np.logical_or)(_logical(np.bitwise_or))
-written(np.logical_xor)(_logical(np.bitwise_xor))
-
-
-@written(np.square)
-def _square(x: Any) -> Any:
-    return x * x
-
-
-@written(np.reciprocal)
-def _reciprocal(x: Any) -> Any:
-    return 1 / x
-
-
-@written(np.sign)
-def _sign(x: Any) -> Any:
-    return _choice(x > 0, 1, 0 - _choice(x < 0, 1, x * 0))  # -1 is no unsigned number
-
-
-@written(np.fmax)
-def _fmax(x: Any, y: Any) -> Any:
-    return _choice(x != x, y, _choice(y != y, x, np.maximum(x, y)))
-
-
-@written(np.fmin)
-def _fmin(x: Any, y: Any) -> Any:
-    return _choice(x != x, y, _choice(y != y, x, np.minimum(x, y)))
-
-
-@written(np.logaddexp)
-def _logaddexp(x: Any, y: Any) -> Any:
-    apart = np.where(x == y, 0.0, -np.absolute(x - y))  # infinities of one sign are not apart
-    return np.maximum(x, y) + np.log1p(np.exp(apart))
-
-
-@written(np.deg2rad)
-def _deg2rad(x: Any) -> Any:
-    return x * (np.pi / 180)
-
-
-@written(np.rad2deg)
-def _rad2deg(x: Any) -> Any:
-    return x * (180 / np.pi)
 
 
 def refused(name: str) -> LanguageError:
@@ -193,109 +129,52 @@ def _bad_axis(rank: int, axis: Any) -> TypeMismatchError:
     )
 
 
-def _accumulated(x: Array, dtype: Any) -> tuple[DType, DType]:
-    """Return the dtypes that elements are added up in, and that of the sum."""
-    own = array_type(x.ssa).dtype
-    wide = accumulator_of(own)
-    result = dtype_of(dtype) if dtype is not None else own if own.is_float else wide
-    return (wide if result.is_float and result.bits < 32 else result), result
-
-
-def _reduction(fn: str) -> Callable[..., Any]:
-    def reduce(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False) -> Array:
-        trace = trace_of(x)
-        if out is not None:
-            raise refused(f"{fn}(out=...)")
-        with trace.at_caller() as writer:
-            wide, result = _accumulated(x, dtype)
-            found = writer.reduce(fn, writer.cast(x.ssa, wide), own_axes(x, axis), bool(keepdims))
-            return Array(trace, writer.cast(found, result))
-
-    return reduce
-
-
-def _extreme(fn: str) -> Callable[..., Any]:
-    def reduce(x: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Array:
-        trace = trace_of(x)
-        if out is not None:
-            raise refused(f"{fn}(out=...)")
-        with trace.at_caller() as writer:
-            return Array(trace, writer.reduce(fn, x.ssa, own_axes(x, axis), bool(keepdims)))
-
-    return reduce
-
-
-def _truth(fn: str) -> Callable[..., Any]:
-    def reduce(x: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Array:
-        trace = trace_of(x)
-        with trace.at_caller() as writer:
-            found = x.ssa if array_type(x.ssa).dtype.kind == "bool" else writer.apply("ne", x.ssa, 0)
-            return Array(trace, writer.reduce(fn, found, own_axes(x, axis), bool(keepdims)))
-
-    return reduce
-
-
-numpy(np.sum)(_reduction("sum"))
-numpy(np.prod)(_reduction("prod"))
-numpy(np.max)(_extreme("max"))
-numpy(np.amax)(_extreme("max"))
-numpy(np.min)(_extreme("min"))
-numpy(np.amin)(_extreme("min"))
-numpy(np.any)(_truth("any"))
-numpy(np.all)(_truth("all"))
-
-
-@numpy(np.mean)
-def mean(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False) -> Array:
-    """Return the mean along dimensions; that of integers is f32."""
-    trace = trace_of(x)
-    with trace.at_caller() as writer:
-        own = array_type(x.ssa).dtype
-        result = dtype_of(dtype) if dtype is not None else own if own.is_float else f32
-        wide = accumulator_of(result)
-        axes = own_axes(x, axis)
-        total = writer.reduce("sum", writer.cast(x.ssa, wide), axes, bool(keepdims))
-        count = writer.size(writer.count(x.ssa, axes), wide)
-        return Array(trace, writer.cast(writer.apply("div", total, count), result))
-
-
-@numpy(np.var)
-def var(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False) -> Any:
-    """Return the variance along dimensions."""
-    apart = x - mean(x, axis, dtype, None, True)
-    total = np.sum(apart * apart, axis=axis, keepdims=keepdims)
-    trace = trace_of(x)
-    count = Size(trace, trace.writer.count(x.ssa, own_axes(x, axis)))
-    return total / trace.array(count - ddof).astype(total.dtype)
-
-
-@numpy(np.std)
-def std(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False) -> Any:
-    """Return the standard deviation along dimensions."""
-    return np.sqrt(var(x, axis, dtype, out, ddof, keepdims))
+def size_needed(what: str, instead: str) -> LanguageError:
+    """Return the error about a function that gives as many elements as the values of a traced array say."""
+    return LanguageError(
+        f"how many elements {what} gives depends on the values of a traced array",
+        code="value-needed",
+        location=caller_location(),
+        help=f"{instead}; or call it outside of ts.jit",
+    )
 
 
 @numpy(np.where)
-def where(condition: Any, x: Any, y: Any) -> Array:
+def where(condition: Any, x: Any = None, y: Any = None) -> Array:
     """Return elements of one of two arrays, as a condition says."""
+    if x is None or y is None:
+        raise size_needed("np.where(condition)", "np.where(condition, x, y) chooses between two arrays")
     trace = trace_of(condition, x, y)
     with trace.at_caller():
         return trace.elementwise("select", (x, y), (condition,))
 
 
+def _bound(x: Array, bound: Any) -> Any:
+    """Return a bound of integers as a number that their dtype holds."""
+    if not isinstance(bound, int) or isinstance(bound, bool) or x.dtype.kind not in "iu":
+        return bound
+    limits = np.iinfo(x.dtype)
+    return min(max(bound, limits.min), limits.max)
+
+
 @numpy(np.clip)
-def clip(x: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> Any:
+def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None) -> Any:
     """Return elements between two bounds."""
-    if a_min is None and a_max is None:
-        return np.copy(x)
-    x = x if a_min is None else np.maximum(x, a_min)
-    return x if a_max is None else np.minimum(x, a_max)
+    x = trace_of(a, a_min, a_max, min, max).array(a)
+    low, high = (_bound(x, one) for one in (a_min if min is None else min, a_max if max is None else max))
+    if low is None and high is None:
+        return np.copy(cast(Any, x))
+    found = x if low is None else np.maximum(x, low)
+    return found if high is None else np.minimum(found, high)
 
 
 @numpy(np.reshape)
-def reshape(x: Any, shape: Any, order: Any = "C") -> Array:
+def reshape(a: Any, shape: Any, order: Any = "C", *, copy: Any = None) -> Array:
     """Return elements, in row-major order, as another shape; one size may be -1."""
-    trace, wanted = x.trace, several(shape)
+    x, wanted = a, several(shape)
+    if order == "F":
+        return transpose(reshape(transpose(x), tuple(reversed(wanted))))
+    trace = x.trace
     with trace.at_caller() as writer:
         if order != "C":
             raise refused("reshape(order=...)")
@@ -310,7 +189,16 @@ def reshape(x: Any, shape: Any, order: Any = "C") -> Array:
                 code="shape-mismatch",
                 help="the number of elements stays",
             )
-        return x.view(writer.reshape(x.ssa, dims))
+        return x.view(writer.reshape(x.ssa, dims), _shaped_back if _is_dense(x) else None)
+
+
+def _shaped_back(whole: Array, changed: Array) -> Array:
+    return reshape(changed, whole.shape)
+
+
+def _is_dense(x: Array) -> bool:
+    """Return whether elements follow one another in NumPy's array for sure."""
+    return not x.is_part or x.back is _shaped_back
 
 
 def _quotient(dims: Sequence[Dim], others: Sequence[Dim]) -> Dim:
@@ -324,22 +212,27 @@ def _quotient(dims: Sequence[Dim], others: Sequence[Dim]) -> Dim:
 
 
 @numpy(np.transpose)
-def transpose(x: Any, axes: Any = None) -> Array:
+def transpose(a: Any, axes: Any = None) -> Array:
     """Return an array with its dimensions permuted, by default in the opposite order."""
-    order = list(reversed(range(x.ndim))) if axes is None else [own_axis(x.ndim, axis) for axis in axes]
-    if sorted(order) != list(range(x.ndim)):
-        raise _bad_axis(x.ndim, axes)
-    with x.trace.at_caller() as writer:
-        return x.view(writer.transpose(x.ssa, order))
+    order = list(reversed(range(a.ndim))) if axes is None else [own_axis(a.ndim, axis) for axis in axes]
+    if sorted(order) != list(range(a.ndim)):
+        raise _bad_axis(a.ndim, axes)
+    with a.trace.at_caller() as writer:
+        turned = sorted(range(len(order)), key=order.__getitem__)
+        return a.view(writer.transpose(a.ssa, order), partial(_turned_back, turned))
+
+
+def _turned_back(order: Sequence[int], _whole: Array, changed: Array) -> Array:
+    return transpose(changed, order)
 
 
 @numpy(np.swapaxes)
-def swapaxes(x: Any, axis1: int, axis2: int) -> Array:
+def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
     """Return an array with two dimensions exchanged."""
-    order = list(range(x.ndim))
-    first, second = own_axis(x.ndim, axis1), own_axis(x.ndim, axis2)
+    order = list(range(a.ndim))
+    first, second = own_axis(a.ndim, axis1), own_axis(a.ndim, axis2)
     order[first], order[second] = second, first
-    return transpose(x, order)
+    return transpose(a, order)
 
 
 @numpy(np.moveaxis)
@@ -367,31 +260,34 @@ def outer(a: Any, b: Any, out: Any = None) -> Any:
 
 
 @numpy(np.expand_dims)
-def expand_dims(x: Any, axis: Any) -> Array:
+def expand_dims(a: Any, axis: Any) -> Array:
     """Return an array with dimensions of one element."""
     given = several(axis)
-    axes = [own_axis(x.ndim + len(given), one) for one in given]
-    with x.trace.at_caller() as writer:
-        return x.view(writer.with_ones(x.ssa, axes))
+    axes = [own_axis(a.ndim + len(given), one) for one in given]
+    with a.trace.at_caller() as writer:
+        return a.view(writer.with_ones(a.ssa, axes), _shaped_back)
 
 
 @numpy(np.squeeze)
-def squeeze(x: Any, axis: Any = None) -> Array:
+def squeeze(a: Any, axis: Any = None) -> Array:
     """Return an array without dimensions of one element."""
-    dims = dims_of(x.ssa)
-    axes = [at for at, dim in enumerate(dims) if dim == ONE] if axis is None else own_axes(x, axis)
+    dims = dims_of(a.ssa)
+    axes = [at for at, dim in enumerate(dims) if dim == ONE] if axis is None else own_axes(a, axis)
     if any(dims[at] != ONE for at in axes):
-        raise _bad_axis(x.ndim, axis)
-    with x.trace.at_caller() as writer:
-        return x.view(writer.without(x.ssa, axes))
+        raise _bad_axis(a.ndim, axis)
+    with a.trace.at_caller() as writer:
+        return a.view(writer.without(a.ssa, axes), _shaped_back)
 
 
 @numpy(np.broadcast_to)
-def broadcast_to(x: Any, shape: Any) -> Array:
+def broadcast_to(array: Any, shape: Any, subok: Any = False) -> Array:
     """Return an array repeated to a shape."""
-    with x.trace.at_caller() as writer:
-        dims = dims_from(shape)
-        if writer.broadcast_dims([dims_of(x.ssa), dims], "broadcast_to") != tuple(map(ordered, dims)):
+    trace = trace_of(array, shape)
+    x = trace.array(array)
+    with trace.at_caller() as writer:
+        dims = dims_from(several(shape))
+        found = writer.broadcast_dims([dims_of(x.ssa), dims], "broadcast_to")
+        if len(found) != len(dims) or not all(map(writer.same, found, dims)):
             raise TypeMismatchError(f"{x!r} does not broadcast to {shape}", code="shape-mismatch")
         return x.view(writer.broadcast_to(x.ssa, dims))
 
@@ -408,10 +304,10 @@ def _made(trace: Trace, value: Any, shape: Any, kind: DType) -> Array:
 
 def _made_like(value: float) -> Callable[..., Array]:
     def like(
-        x: Any, dtype: Any = None, order: Any = "K", subok: Any = True, shape: Any = None, *, device: Any = None
+        a: Any, dtype: Any = None, order: Any = "K", subok: Any = True, shape: Any = None, *, device: Any = None
     ) -> Array:
-        kind = array_type(x.ssa).dtype if dtype is None else dtype_of(dtype)
-        return _made(x.trace, value, x.shape if shape is None else shape, kind)
+        kind = array_type(a.ssa).dtype if dtype is None else dtype_of(dtype)
+        return _made(a.trace, value, a.shape if shape is None else shape, kind)
 
     return like
 
@@ -424,16 +320,33 @@ def copy(a: Any, order: Any = "K", subok: Any = False) -> Array:
 
 
 numpy(np.zeros_like)(_made_like(0))
-numpy(np.empty_like)(_made_like(0))
+
+
+@numpy(np.empty_like)
+def empty_like(prototype: Any, *given: Any, **options: Any) -> Array:
+    """Return zeros like an array; takes what `np.zeros_like` takes."""
+    return _made_like(0)(prototype, *given, **options)
+
+
 numpy(np.ones_like)(_made_like(1))
 
 
 @numpy(np.full_like)
 def full_like(
-    x: Any, fill_value: Any, dtype: Any = None, order: Any = "K", subok: Any = True, shape: Any = None
+    a: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    order: Any = "K",
+    subok: Any = True,
+    shape: Any = None,
+    *,
+    device: Any = None,
 ) -> Any:
     """Return a number as often as an array, or a shape, has elements."""
-    return _made_like(fill_value)(x, dtype, order, subok, shape)
+    if is_traced(fill_value) or np.ndim(fill_value):
+        value = a.trace.array(fill_value).astype(a.dtype if dtype is None else dtype)
+        return copy(broadcast_to(value, a.shape if shape is None else shape))
+    return _made_like(fill_value)(a, dtype, order, subok, shape)
 
 
 def create(trace: Trace, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Array:
@@ -457,9 +370,13 @@ CREATED: dict[Any, Any] = {np.empty: 0, np.zeros: 0, np.ones: 1, np.full: None}
 
 
 @numpy(np.concatenate)
-def concatenate(arrays: Any, axis: int = 0) -> Array:
-    """Return arrays one after another along a dimension."""
+def concatenate(arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: Any = None) -> Array:
+    """Return arrays one after another along a dimension; all elements where it is None."""
     trace = trace_of(arrays)
+    if axis is None:
+        arrays, axis = [np.ravel(cast(Any, trace.array(one))) for one in arrays], 0
+    if dtype is not None:
+        arrays = [trace.array(one).astype(dtype) for one in arrays]
     with trace.at_caller() as writer:
         values = trace.operands(arrays)
         dtype = writer.common(values)
@@ -468,24 +385,28 @@ def concatenate(arrays: Any, axis: int = 0) -> Array:
 
 
 @numpy(np.stack)
-def stack(arrays: Any, axis: int = 0) -> Array:
+def stack(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: Any = None) -> Array:
     """Return arrays side by side along a new dimension."""
+    arrays = list(arrays)
     trace = trace_of(arrays)
     values = trace.operands(arrays)
     dtype = trace.writer.common(values)
     given = [Array(trace, trace.writer.as_array(value, dtype)) for value in values]
-    return concatenate([expand_dims(one, axis) for one in given], axis)
+    return concatenate([expand_dims(one, axis) for one in given], axis, dtype=dtype)
 
 
 @numpy(np.take)
 def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: Any = "raise") -> Array:
     """Return elements at places along a dimension, by default of all elements in row-major order."""
-    if out is not None or mode != "raise":
-        raise refused("take(out=..., mode=...)")
     trace = trace_of(a, indices)
     x = trace.array(a)
     x = reshape(x, -1) if axis is None else x
     at = 0 if axis is None else own_axis(x.ndim, axis)
+    if mode != "raise":
+        count, place = x.shape[at], Array(trace, _places(trace, indices))
+        place = place.astype(np.int64)
+        last = trace.array(count).astype(np.int64) - 1
+        indices = clip(place, 0, last) if mode == "clip" else place % (last + 1)
     with trace.at_caller() as writer:
         return Array(trace, writer.index(x.ssa, {at: _places(trace, indices)}))
 
@@ -495,7 +416,8 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Array:
     """Return elements at places along a dimension, for each row its own."""
     trace = trace_of(arr, indices)
     x, index = trace.array(arr), _places(trace, indices)
-    if axis is None or len(dims_of(index)) != x.ndim:
+    x, axis = (reshape(x, -1), 0) if axis is None else (x, axis)
+    if len(dims_of(index)) != x.ndim:
         raise refused("take_along_axis of arrays of different ranks")
     at = own_axis(x.ndim, axis)
     with trace.at_caller() as writer:
@@ -517,12 +439,6 @@ def _places(trace: Trace, indices: Any) -> SSAValue:
     return found
 
 
-@numpy(np.dot)
-def dot(a: Any, b: Any) -> Array:
-    """Return the product of two matrices or vectors."""
-    return matmul(a, b)
-
-
 def matmul(a: Any, b: Any) -> Array:
     """Return a product with NumPy's rules: vectors lose their dimension, batches are broadcast."""
     trace = trace_of(a, b)
@@ -530,14 +446,10 @@ def matmul(a: Any, b: Any) -> Array:
         left, right = (trace.array(value).ssa for value in (a, b))
         dtype = writer.common([left, right])
         left, right = writer.cast(left, dtype), writer.cast(right, dtype)
-        if not dtype.is_float and dtype.bits != 8:
-            raise TypeMismatchError(
-                f"matmul of {dtype}",
-                code="dtype-mismatch",
-                help="cast to a float, which holds products exactly up to 2**24 (f32) or 2**53 (f64)",
-            )
         if not dims_of(left) or not dims_of(right):
             raise TypeMismatchError("matmul of a number", code="rank-mismatch", help="multiply numbers with *")
+        if not dtype.is_float and dtype.bits != 8:
+            return _product_of_integers(Array(trace, left), Array(trace, right))
         return Array(trace, _product(writer, left, right))
 
 
@@ -546,12 +458,7 @@ def _product(writer: Any, left: SSAValue, right: SSAValue) -> SSAValue:
     left = writer.with_ones(left, [0]) if len(dims_of(left)) == 1 else left
     right = writer.with_ones(right, [1]) if len(dims_of(right)) == 1 else right
     one, other = dims_of(left), dims_of(right)
-    if not writer.same(one[-1], other[-2]):
-        raise TypeMismatchError(
-            f"matmul of ({', '.join(map(str, one))}) and ({', '.join(map(str, other))})",
-            code="shape-mismatch",
-            help="the last size of the first is the last but one of the second",
-        )
+    _check_inner(writer, one, other)
     batch = writer.broadcast_dims([one[:-2], other[:-2]], "matmul")
     left = writer.broadcast_to(left, (*batch, *one[-2:]))
     right = writer.broadcast_to(right, (*batch, one[-1], other[-1]))
@@ -560,29 +467,73 @@ def _product(writer: Any, left: SSAValue, right: SSAValue) -> SSAValue:
     return writer.without(found, [rank + axis for axis in drop])
 
 
+def _product_of_integers(left: Array, right: Array) -> Array:
+    """Return a product of integers, which keep their low bits, or of truth values, as a sum along rows."""
+    first = expand_dims(left, -2) if left.ndim > 1 and right.ndim > 1 else left
+    second = right if right.ndim == 1 else swapaxes(right, -1, -2)
+    second = expand_dims(second, -3) if left.ndim > 1 and right.ndim > 1 else second
+    _check_inner(left.trace.writer, dims_of(left.ssa), dims_of(right.ssa))
+    products = first * second
+    if left.dtype == np.bool_:
+        return cast(Array, np.any(products, axis=-1))
+    return cast(Array, np.sum(products, axis=-1, dtype=left.dtype))
+
+
+def _check_inner(writer: Any, one: Sequence[Dim], other: Sequence[Dim]) -> None:
+    if not writer.same(one[-1], other[-min(2, len(other))]):
+        raise TypeMismatchError(
+            f"matmul of ({', '.join(map(str, one))}) and ({', '.join(map(str, other))})",
+            code="shape-mismatch",
+            help="the last size of the first is the last but one of the second",
+        )
+
+
 def indexed(x: Array, key: Any) -> Array:
     """Return a part of an array: numbers, slices, `None` and `...`, or arrays of integers.
 
     Raises:
-        LanguageError: `not-traceable` for an index that is a mask, or an array beside `None`.
+        LanguageError: `value-needed` for a traced mask, `not-traceable` for True and False.
         TypeMismatchError: `bad-index`.
     """
     items: list[Any] = list(cast("tuple[Any, ...]", key)) if isinstance(key, tuple) else [key]
+    items = [place for item in items for place in _mask_places(item)]
     apart = any(isinstance(item, Array | list | np.ndarray) for item in items)
-    if any(isinstance(item, bool) or (apart and item is None) for item in items):
-        raise refused("ndarray.__getitem__ of masks, or of arrays beside None")
+    if any(isinstance(item, bool | np.bool_) for item in items):
+        raise refused("ndarray.__getitem__ of True and False")
     given = sum(item is not None and item is not ... for item in items)
     if given > x.ndim or sum(item is ... for item in items) > 1:
         raise _bad_index(x, key)
     at = next((place for place, item in enumerate(items) if item is ...), len(items))
     items[at : at + 1] = [slice(None)] * (x.ndim - given)
-    x = _turned(x, items)
+    whole, x = x, _turned(x, items)
     with x.trace.at_caller() as writer:
         if apart:
+            added = [axis for axis, item in enumerate(items) if item is None]
+            x = Array(x.trace, writer.with_ones(x.ssa, added))
+            items = [slice(None) if item is None else item for item in items]
             parts = [item if type(item) is slice else slice(None) for item in items]
             places = {axis: _places(x.trace, item) for axis, item in enumerate(items) if type(item) is not slice}
             return Array(x.trace, writer.index(_part(writer, x, parts, key), places))
-        return x.view(_part(writer, x, items, key))
+        return whole.view(_part(writer, x, items, key), partial(_part_set, key))
+
+
+def _part_set(key: Any, whole: Array, changed: Array) -> Array:
+    from tessera.graph.assigning import with_part
+
+    return with_part(whole, key, changed)
+
+
+def _mask_places(item: Any) -> Sequence[Any]:
+    """Return what stands for one index: for a mask the places where it is true, along each of its dimensions."""
+    if isinstance(item, Array):
+        if item.dtype == np.bool_:
+            raise size_needed("x[mask]", "np.where(mask, x, 0) keeps the shape, np.sum(x, where=mask) adds up")
+        return (item,)
+    if isinstance(item, list | np.ndarray):
+        given = np.asarray(cast(Any, item))
+        if given.dtype == np.bool_ and given.ndim:
+            return np.nonzero(given)
+    return (cast(Any, item),)
 
 
 def _turned(x: Array, items: list[Any]) -> Array:
@@ -590,7 +541,7 @@ def _turned(x: Array, items: list[Any]) -> Array:
     axis = 0
     for number, item in enumerate(items):
         if type(item) is slice and isinstance(item.step, int) and item.step < 0:
-            x = take(x, np.asarray(range(*item.indices(x.shape[axis].__index__()))), axis)
+            x = take(x, np.arange(*item.indices(x.shape[axis].__index__()), dtype=np.int64), axis)
             items[number] = slice(None)
         axis += item is not None
     return x

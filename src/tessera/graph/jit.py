@@ -24,7 +24,8 @@ from tessera.graph.kept import cut
 from tessera.graph.kernels import call_kernel
 from tessera.graph.plan import Group
 from tessera.graph.program import Program
-from tessera.graph.traced import COMPARE, Array, Trace
+from tessera.graph.sizes import COMPARE
+from tessera.graph.traced import Array, Trace
 from tessera.graph.trees import Outline, flatten, unflatten
 from tessera.ir.graph.types import ArrayType
 from tessera.numerics.dtypes import f64

@@ -7,6 +7,7 @@ from typing import Any
 
 from tessera.autodiff.rules import no_adjoint
 from tessera.graph.calls import Sizes, Template, written
+from tessera.graph.functions import take_along_axis
 from tessera.graph.traced import Array, Trace
 from tessera.graph.trees import flatten
 from tessera.ir.graph.callees import Callee, Values
@@ -23,7 +24,9 @@ def call_step(trace: Trace, step: Step, arguments: tuple[Any, ...]) -> tuple[Any
         template = Template(trace, list(arguments))
         name, is_new = trace.name_of(step.name, (step.name, template.key))
         if is_new:
-            trace.writer.callees[name] = Callee(_run(step, template), _pull(trace, step, template))
+            trace.writer.callees[name] = Callee(
+                _run(step, template), _pull(trace, step, template), _push(trace, step, template)
+            )
         return tuple(written(trace, name, template, [_type_of(one) for one in made]))
 
 
@@ -61,6 +64,24 @@ def _pull(trace: Trace, step: Step, template: Template) -> Any:
         return [by_place.get(place) if one else None for place, one in enumerate(needed, 1)]
 
     return pull
+
+
+def _push(trace: Trace, step: Step, template: Template) -> Any:
+    """Return what appends the tangents of a step's results, where they follow from the step alone."""
+    if step.tangents is None:
+        return None
+
+    def push(op: CallOp, tangents: Values, needed: Sequence[bool]) -> Values:
+        given = tangents[0]
+        if given is None or any(one is not None for one in tangents[1:]):
+            raise no_adjoint(op, f"{step.name}, forwards, by other arguments than the first,")
+        if step.tangents == "taken":
+            own, places = Array(trace, given), Array(trace, op.outputs[1])
+            return [take_along_axis(own, places, 1).ssa, None]
+        found = step(Array(trace, given), *template.traced(op.inputs)[1:])
+        return [one.ssa if is_needed else None for one, is_needed in zip(found, needed, strict=True)]
+
+    return push
 
 
 def _argument(step: Step, at: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -12,7 +13,8 @@ from xdsl.ir import BlockArgument, SSAValue
 
 from tessera.errors import CallError, LanguageError, TesseraError, TypeMismatchError, caller_location, shown
 from tessera.graph.floats import Number
-from tessera.ir.graph.types import ArrayType, array_type, dims_of, ordered
+from tessera.graph.sizes import COMPARE, Size, size
+from tessera.ir.graph.types import ArrayType, array_type, dims_of
 from tessera.ir.graph.views import memory_of
 from tessera.ir.graph.writer import GraphWriter
 from tessera.ir.locations import to_loc
@@ -99,7 +101,9 @@ class Trace:
             return self.writer.size(value.dim, _INDEX)
         if isinstance(value, bool | int | float):
             return value
-        number: Any = value
+        number: Any = self._listed(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else value
+        if isinstance(number, Array):
+            return number.ssa
         if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and not number.shape):
             found = from_numpy(number.dtype)
             if found is not None:
@@ -110,14 +114,34 @@ class Trace:
             f"{shown(number)} is no array or number", code="not-a-value", help="give an array, or a Python number"
         )
 
+    def _listed(self, values: Sequence[Any]) -> Any:
+        """Return what a list of numbers or arrays is as an array."""
+        from tessera.graph.functions import is_traced, stack
+
+        try:
+            return stack([self.array(one) for one in values]) if is_traced(values) else np.asarray(values)
+        except ValueError:  # rows of different lengths
+            return values
+
     def operands(self, values: Sequence[Any]) -> list[Any]:
         """Return values as operands of one op: what is made of Python's floats alone takes the dtype of the others."""
+        if any(isinstance(value, Size) for value in values):
+            values = self._with_sizes(values)
         if not any(map(_is_weak, values)):
             return list(map(self.operand, values))
         found = [0.0 if _is_weak(value) else self.operand(value) for value in values]
         dtype = self.writer.common(found) if any(isinstance(one, SSAValue) for one in found) else f64
         pairs = zip(values, found, strict=True)
         return [self.writer.cast(value.ssa, dtype) if _is_weak(value) else one for value, one in pairs]
+
+    def _with_sizes(self, values: Sequence[Any]) -> list[Any]:
+        """Return operands with sizes as arrays of the dtype that a number would have in their place."""
+        others = [1 if isinstance(value, Size) else value for value in values]
+        dtype = self.writer.common([*self.operands(others), 1])
+        dtype = _INDEX if dtype.kind == "bool" else dtype
+        return [
+            Array(self, self.writer.size(value.dim, dtype)) if isinstance(value, Size) else value for value in values
+        ]
 
     def elementwise(self, fn: str, values: Sequence[Any], condition: Sequence[Any] = ()) -> Array:
         """Return a function of arrays and numbers.
@@ -129,8 +153,10 @@ class Trace:
         """
         weak = all(_is_weak(value) or isinstance(value, bool | int | float) for value in values)
         weak = weak and any(_is_weak(value) or isinstance(value, float) for value in values)
-        given = [*map(self.operand, condition), *self.operands(values)]
-        found = self.writer.apply(fn, *given, dtype=f64 if weak else None)
+        given = self.operands(values)
+        dtype = _wide_enough(given) if fn in _COMPARISONS else None
+        fn = _of_truths(fn, given)
+        found = self.writer.apply(fn, *map(self.operand, condition), *given, dtype=f64 if weak else dtype)
         return Array(self, found, is_weak=weak and array_type(found).dtype == f64)
 
     def constant(self, array: Any) -> SSAValue:
@@ -143,9 +169,25 @@ class Trace:
         return self.constants[id(array)][1]
 
     def array(self, value: Any) -> Array:
-        """Return a value as an array of the graph."""
+        """Return a value as an array of the graph; a float is f64, and takes the dtype of arrays beside it."""
+        if isinstance(value, Array):
+            return value
+        if isinstance(value, Number):
+            return Array(self, value.ssa, is_weak=True)
+        if isinstance(value, float):
+            return Array(self, self.writer.full(value, f64), is_weak=True)
         found = self.operand(value)
         return Array(self, self.writer.as_array(found, self.writer.common([found])))
+
+    def pin(self, sources: frozenset[int | Dim]) -> None:
+        """Note that a value is needed that follows from arguments, by number, and sizes: others are traced anew."""
+        for source in sources:
+            if isinstance(source, int):
+                self.pinned.add(source)
+                continue
+            value = source.value(self.writer.hints)
+            assert value is not None, "sizes are known at a call"
+            self.decide("eq", source, Dim((), value))
 
     def decide(self, kind: str, left: Dim, right: Dim) -> bool:
         """Return how two sizes compare; every call of the graph has to give the same."""
@@ -156,101 +198,46 @@ class Trace:
         return found
 
 
+_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+_OF_TRUTHS = {"add": "or", "mul": "and", "maximum": "or", "minimum": "and"}
+"""What NumPy's functions of numbers are of truth values alone."""
+
+
+def _of_truths(fn: str, given: Sequence[Any]) -> str:
+    """Return the function that one of numbers is for its operands.
+
+    Raises:
+        TypeMismatchError: `dtype-mismatch` for a difference of truth values.
+    """
+    kinds = {type(one).__name__ if isinstance(one, bool | int | float) else array_type(one).dtype.kind for one in given}
+    if kinds != {"bool"}:
+        return fn
+    if fn in ("sub", "neg"):
+        raise TypeMismatchError(
+            "truth values are subtracted",
+            code="dtype-mismatch",
+            help="x ^ y and ~x are of truth values; or cast to a number first",
+        )
+    return _OF_TRUTHS.get(fn, fn)
+
+
+def _wide_enough(given: Sequence[Any]) -> DType | None:
+    """Return the dtype in which integers are compared with a number that theirs does not hold; None for their own."""
+    dtypes = [array_type(one).dtype for one in given if not isinstance(one, int | float)]
+    numbers = [one for one in given if isinstance(one, int)]
+    if not all(dtype.is_int and dtype.bits < 64 for dtype in dtypes):
+        return None
+    outside = any(not -(2 ** (dtype.bits - 1)) <= one < 2**dtype.bits for dtype in dtypes for one in numbers)
+    negative = any(dtype.kind == "uint" and one < 0 for dtype in dtypes for one in numbers)
+    return i64 if outside or negative else None
+
+
 def _is_weak(value: Any) -> bool:
     """Return whether a value of the graph is made of Python's floats alone."""
     return isinstance(value, Number) or (isinstance(value, Array) and value.is_weak)
 
 
-COMPARE: dict[str, Callable[[int, int], bool]] = {
-    "eq": int.__eq__,
-    "lt": int.__lt__,
-    "le": int.__le__,
-}
 _INDEX = i64
-
-
-class Size:
-    """A size of a traced array. Arithmetic with sizes gives sizes, comparisons are decided by this call's."""
-
-    __slots__ = ("_trace", "dim")
-    __hash__ = None  # pyright: ignore[reportAssignmentType]
-
-    def __init__(self, trace: Trace, dim: Dim) -> None:
-        self._trace, self.dim = trace, dim
-
-    def __index__(self) -> int:
-        """Return this call's size; calls with another one are traced anew."""
-        value = self.dim.value(self._trace.writer.hints)
-        assert value is not None, "sizes are known at a call"
-        self._trace.decide("eq", self.dim, Dim((), value))
-        return value
-
-    __int__ = __index__
-
-    def _with(self, other: Any, combine: Callable[[Any, Any], Dim]) -> Any:
-        if isinstance(other, Size):
-            return size(self._trace, combine(self.dim, other.dim))
-        if isinstance(other, int) and not isinstance(other, bool):
-            return size(self._trace, combine(self.dim, Dim((), other)))
-        return NotImplemented
-
-    def __add__(self, other: Any) -> Any:
-        return self._with(other, lambda a, b: a + b)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Any:
-        return self._with(other, lambda a, b: a - b)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._with(other, lambda a, b: b - a)
-
-    def __mul__(self, other: Any) -> Any:
-        return self._with(other, lambda a, b: a * b)
-
-    __rmul__ = __mul__
-
-    def __floordiv__(self, other: Any) -> Any:
-        return self._with(other, lambda a, b: a // b)
-
-    def __neg__(self) -> Any:
-        return 0 - self
-
-    def __mod__(self, other: Any) -> Any:
-        return self - self // other * other
-
-    def __truediv__(self, other: Any) -> Any:
-        return self._trace.array(self) / other
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return other / self._trace.array(self)
-
-    def _decided(self, kind: str, other: Any, swapped: bool = False) -> Any:
-        if isinstance(other, bool) or not isinstance(other, int | Size):
-            return NotImplemented
-        dims = (self.dim, other.dim if isinstance(other, Size) else Dim((), other))
-        return self._trace.decide(kind, *(dims[::-1] if swapped else dims))
-
-    def __eq__(self, other: Any) -> Any:
-        return self._decided("eq", other)
-
-    def __lt__(self, other: Any) -> Any:
-        return self._decided("lt", other)
-
-    def __le__(self, other: Any) -> Any:
-        return self._decided("le", other)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._decided("lt", other, True)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._decided("le", other, True)
-
-    def __bool__(self) -> bool:
-        return not self == 0
-
-    def __repr__(self) -> str:
-        return str(self.dim)
 
 
 def dims_from(shape: Sequence[Any]) -> tuple[Dim, ...]:
@@ -269,12 +256,6 @@ def dim_from(value: Any) -> Dim:
     if hasattr(value, "__index__") and not isinstance(value, Array):
         return Dim((), value.__index__())
     raise TypeMismatchError(f"{shown(value)} is no size", code="not-a-value", help="give a number or x.shape[i]")
-
-
-def size(trace: Trace, dim: Dim) -> Any:
-    """Return a size: a number where it is always the same."""
-    dim = ordered(dim)
-    return dim.scale if dim.is_static else Size(trace, dim)
 
 
 def _in_place(fn: str) -> Callable[[Any, Any], Any]:
@@ -298,18 +279,21 @@ def _untraceable(what: str, help: str, kind: type[LanguageError] = LanguageError
 _UNCHANGED = "make a new array: np.where(condition, x, y), np.concatenate, or x = x + y"
 
 
-def _needed(what: str) -> LanguageError:
-    return LanguageError(
+_CHOOSE = "choose between arrays with np.where; or compute it outside of ts.jit"
+
+
+def _needed(what: str, help: str = _CHOOSE, kind: type[LanguageError] = LanguageError) -> LanguageError:
+    return kind(
         f"{what} needs the value of a traced array",
         code="value-needed",
         location=caller_location(),
-        help="choose between arrays with np.where; or compute it outside of ts.jit",
+        help=help,
     )
 
 
 def _operator(fn: str, swapped: bool = False) -> Callable[[Any, Any], Any]:
     def apply(self: Array, other: Any) -> Any:
-        if other is None or isinstance(other, str | tuple | list | dict):
+        if other is None or isinstance(other, str | dict):
             return NotImplemented
         return self.apply(fn, *((other, self) if swapped else (self, other)))
 
@@ -328,7 +312,7 @@ class Array(Traced):
         is_view: whether it is a part of an argument where NumPy's array would be, too.
     """
 
-    __slots__ = ("is_own", "is_view", "is_weak", "ssa", "target", "trace")
+    __slots__ = ("__weakref__", "_whole", "is_own", "is_view", "is_weak", "ssa", "target", "trace")
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __init__(
@@ -342,10 +326,30 @@ class Array(Traced):
     ) -> None:
         self.trace, self.ssa, self.is_own, self.target, self.is_weak = trace, ssa, is_own, target, is_weak
         self.is_view = is_view or target is not None
+        self._whole: tuple[Callable[[], Array | None], Callable[[Array, Array], Array] | None] | None = None
 
-    def view(self, ssa: SSAValue) -> Array:
-        """Return a view of it, by its value."""
-        return Array(self.trace, ssa, is_view=self.is_view)
+    def view(self, ssa: SSAValue, back: Callable[[Array, Array], Array] | None = None) -> Array:
+        """Return a view of it.
+
+        Args:
+            ssa: the view's value.
+            back: gives what this array is, with the part that the view is changed; takes this array, and the view. None
+                where nothing says whether NumPy's would be a view.
+        """
+        found = Array(self.trace, ssa, is_view=self.is_view, is_weak=self.is_weak)
+        # A whole that nothing but its view names needs no change: only views of views are kept for theirs.
+        found._whole = (weakref.ref(self) if self._whole is None else lambda: self), back
+        return found
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is a view of an array of the function."""
+        return self._whole is not None
+
+    @property
+    def back(self) -> Callable[[Array, Array], Array] | None:
+        """What gives the array that it is a view of, with the part that it is changed."""
+        return None if self._whole is None else self._whole[1]
 
     def given_back(self) -> SSAValue:
         """Return its value as a result: in memory of its own where NumPy's array would be."""
@@ -409,6 +413,21 @@ class Array(Traced):
         return size(self.trace, self.trace.writer.count(self.ssa, range(self.ndim)))
 
     @property
+    def itemsize(self) -> int:
+        """The bytes of an element."""
+        return self.dtype.itemsize
+
+    @property
+    def real(self) -> Array:
+        """The array itself: there are no complex numbers."""
+        return self
+
+    @property
+    def mT(self) -> Array:
+        """The array with its last two dimensions exchanged."""
+        return self.swapaxes(-1, -2)
+
+    @property
     def T(self) -> Array:
         """The array with its dimensions in the opposite order."""
         return self.transpose()
@@ -432,7 +451,6 @@ class Array(Traced):
     __eq__, __ne__ = _operator("eq"), _operator("ne")  # pyright: ignore[reportAssignmentType]
     __lshift__, __rlshift__ = _operator("shl"), _operator("shl", True)
     __rshift__, __rrshift__ = _operator("shr"), _operator("shr", True)
-    __rpow__ = _operator("pow", True)
     __iadd__, __isub__ = _in_place("add"), _in_place("sub")
     __imul__, __itruediv__ = _in_place("mul"), _in_place("div")
     __ifloordiv__, __imod__ = _in_place("floordiv"), _in_place("mod")
@@ -458,7 +476,8 @@ class Array(Traced):
                 location=caller_location(),
                 help=_UNCHANGED,
             )
-        if own.dims != other.dims:
+        dims = dims_of(self.ssa), dims_of(found.ssa)
+        if own.rank != other.rank or not all(map(trace.writer.same, *dims)):
             raise TypeMismatchError(
                 f"{self!r} has no room for {found!r}",
                 code="shape-mismatch",
@@ -473,13 +492,32 @@ class Array(Traced):
                 help=_UNCHANGED,
             )
         with trace.at_caller() as writer:
-            self.ssa, self.is_own = writer.cast(found.ssa, own.dtype), False
+            self.ssa, self.is_own = writer.cast(writer.reshape(found.ssa, dims[0]), own.dtype), False
         if self.target is not None:
             trace.targets[self.target] = self.ssa
+        self._change_whole()
         return self
 
-    def __setitem__(self, key: Any, value: Any) -> NoReturn:
-        raise _untraceable("assignment to elements of an array", _UNCHANGED)
+    def _change_whole(self) -> None:
+        """Let the array that this one is a view of become what it is now."""
+        if self._whole is None:
+            return
+        whole, back = self._whole[0](), self._whole[1]
+        if whole is None:
+            return
+        if back is None:
+            raise CallError(
+                "another shape of a part or a transpose is changed, which is a view or a copy",
+                code="written-argument",
+                location=caller_location(),
+                help=_UNCHANGED,
+            )
+        whole.become(back(whole, self))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        from tessera.graph.assigning import assign
+
+        assign(self, key, value)
 
     def __getattr__(self, name: str) -> Any:
         """Return a method that is one of NumPy's functions; refuse those that are not here."""
@@ -487,6 +525,8 @@ class Array(Traced):
 
         if name in METHODS:
             return partial(METHODS[name], self)
+        if name in ("item", "tolist", "tobytes"):
+            raise _needed(f".{name}()", kind=MissingMethodError)
         if not name.startswith("_") and callable(getattr(np.ndarray, name, None)):
             help = f"see whether np.{name} is there (docs/graphs.md)"
             raise _untraceable(f"method {name} of arrays", help, MissingMethodError)
@@ -499,8 +539,19 @@ class Array(Traced):
         return self // other, self % other
 
     def __pow__(self, other: Any) -> Any:
-        whole = isinstance(other, int) and not isinstance(other, bool) and 1 <= other <= 16
-        return _power(self, other) if whole else _operator("pow")(self, other)
+        return NotImplemented if other is None else np.power(cast(Any, self), other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return np.power(other, cast(Any, self))
+
+    def __ipow__(self, other: Any) -> Any:
+        return self.become(self**other)
+
+    def __imatmul__(self, other: Any) -> Any:
+        return self.become(self @ other)
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return cast(Any, np).round(self, digits or 0)
 
     def __neg__(self) -> Array:
         return self.apply("neg", self)
@@ -553,7 +604,10 @@ class Array(Traced):
         return repr(self)
 
     def __array__(self, *_args: Any, **_kwargs: Any) -> NoReturn:
-        raise _needed("a NumPy function that ts.jit has not, or np.asarray,")
+        raise _needed(
+            "np.asarray, or what NumPy computes of lists and of its own arrays,",
+            "np.stack makes one array of several, np.take(table, i) reads a table; or compute it outside of ts.jit",
+        )
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         from tessera.graph.dispatch import call_ufunc
@@ -574,57 +628,17 @@ class Array(Traced):
         """Return an array of its own with the same elements."""
         return cast(Array, np.copy(cast(Any, self)))
 
-    def reshape(self, *shape: Any) -> Array:
+    def reshape(self, *shape: Any, order: Any = "C", copy: Any = None) -> Array:
         """Return the elements, in row-major order, as another shape; one size may be -1."""
         from tessera.graph.functions import reshape
 
-        return reshape(self, shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape)
+        return reshape(self, shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape, order)
 
     def transpose(self, *axes: Any) -> Array:
         """Return the array with its dimensions permuted, by default in the opposite order."""
         from tessera.graph.functions import transpose
 
         return transpose(self, axes[0] if len(axes) == 1 and isinstance(axes[0], tuple | list) else axes or None)
-
-    def sum(self, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
-        """Return the sum along dimensions."""
-        return cast(Array, np.sum(cast(Any, self), axis=axis, dtype=dtype, keepdims=keepdims))
-
-    def mean(self, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
-        """Return the mean along dimensions."""
-        return cast(Array, np.mean(cast(Any, self), axis=axis, dtype=dtype, keepdims=keepdims))
-
-    def max(self, axis: Any = None, keepdims: bool = False) -> Array:
-        """Return the largest elements along dimensions."""
-        return cast(Array, np.max(cast(Any, self), axis=axis, keepdims=keepdims))
-
-    def min(self, axis: Any = None, keepdims: bool = False) -> Array:
-        """Return the smallest elements along dimensions."""
-        return cast(Array, np.min(cast(Any, self), axis=axis, keepdims=keepdims))
-
-    def prod(self, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
-        """Return the product along dimensions."""
-        return cast(Array, np.prod(cast(Any, self), axis=axis, dtype=dtype, keepdims=keepdims))
-
-    def var(self, axis: Any = None, dtype: Any = None, ddof: int = 0, keepdims: bool = False) -> Array:
-        """Return the variance along dimensions."""
-        return cast(Array, np.var(cast(Any, self), axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims))
-
-    def std(self, axis: Any = None, dtype: Any = None, ddof: int = 0, keepdims: bool = False) -> Array:
-        """Return the standard deviation along dimensions."""
-        return cast(Array, np.std(cast(Any, self), axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims))
-
-    def any(self, axis: Any = None, keepdims: bool = False) -> Array:
-        """Return whether any element along dimensions is true."""
-        return cast(Array, np.any(cast(Any, self), axis=axis, keepdims=keepdims))
-
-    def all(self, axis: Any = None, keepdims: bool = False) -> Array:
-        """Return whether all elements along dimensions are true."""
-        return cast(Array, np.all(cast(Any, self), axis=axis, keepdims=keepdims))
-
-    def clip(self, min: Any = None, max: Any = None) -> Array:
-        """Return the elements between two bounds."""
-        return cast(Array, np.clip(cast(Any, self), min, max))
 
     def swapaxes(self, axis1: int, axis2: int) -> Array:
         """Return the array with two dimensions exchanged."""
@@ -634,34 +648,33 @@ class Array(Traced):
         """Return the array without dimensions of one element."""
         return cast(Array, np.squeeze(cast(Any, self), axis))
 
-    def ravel(self) -> Array:
+    def ravel(self, order: Any = "C") -> Array:
         """Return the elements, in row-major order, along one dimension."""
-        return self.reshape(-1)
+        return self.reshape(-1, order=order)
 
-    def flatten(self) -> Array:
+    def flatten(self, order: Any = "C") -> Array:
         """Return the elements, in row-major order, along one dimension of an array of its own."""
-        return self.reshape(-1).copy()
+        return self.reshape(-1, order=order).copy()
 
     def dot(self, other: Any) -> Array:
         """Return the product with a matrix or vector."""
         return cast(Array, np.dot(cast(Any, self), other))
 
-    def take(self, indices: Any, axis: Any = None) -> Array:
+    def sort(self, axis: int = -1) -> None:
+        """Put the elements along a dimension in order, in place."""
+        self.become(cast(Array, np.sort(cast(Any, self), axis=axis)))
+
+    def fill(self, value: Any) -> None:
+        """Set all elements to a number."""
+        self[...] = value
+
+    def take(self, indices: Any, axis: Any = None, out: Any = None, mode: Any = "raise") -> Array:
         """Return elements, or slices along a dimension, at places."""
-        return cast(Array, np.take(cast(Any, self), indices, axis))
+        return cast(Array, np.take(cast(Any, self), indices, axis, out, mode))
 
     def __repr__(self) -> str:
         type_ = array_type(self.ssa)
         return f"<traced {type_.dtype}[{', '.join(map(str, type_.dims))}]>"
-
-
-def _power(base: Array, exponent: int) -> Array:
-    """Return a power by products."""
-    half = base if exponent == 1 else _power(base, exponent // 2)
-    if exponent == 1:
-        return base
-    square = half * half
-    return square * base if exponent % 2 else square
 
 
 def dtype_of(dtype: Any) -> DType:

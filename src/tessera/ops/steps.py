@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from tessera.data import dataclass
 from tessera.errors import CallError, caller_location
@@ -51,6 +51,9 @@ class Step:
         results: makes the unset results; reads shapes and dtypes of the arguments alone.
         launch: computes them: `launch(results, *arguments)`.
         gradient: how its gradient is computed; None where it has none.
+        tangents: how tangents of the first argument go through it: `linear` for a step that gives of them what it gives
+            of the argument, `taken` for one whose first result has elements along the
+            second dimension, at the places in its second result.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Step:
     results: Callable[..., Arguments]
     launch: Callable[..., None]
     gradient: Gradient | None = None
+    tangents: Literal["linear", "taken"] | None = None
 
     def __post_init__(self) -> None:
         STEPS.append(self)

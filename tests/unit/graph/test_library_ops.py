@@ -206,7 +206,7 @@ WRONG = {
     "value-needed, runs": lambda x: ops.unique_consecutive(x),
     "no-adjoint": lambda x: ts.grad(lambda x: np.sum(ops.histogram(x, 5, 0.0, 1.0)))(x),
     "no-adjoint, mask": lambda x: ts.grad(lambda x: np.sum(ops.softmax(X, mask=x)))(x),
-    "no-adjoint, forwards": lambda x: ts.jvp(lambda x: ops.cumsum(x, 1), (x,), (x,))[1],
+    "no-adjoint, forwards": lambda x: ts.jvp(lambda x: ops.cumprod(x, 1), (x,), (x,))[1],
     "no-adjoint, twice": lambda x: ts.grad(
         lambda x: np.sum(ts.grad(lambda x: np.sum(ops.cumprod(x, 1)))(x)),
     )(x),

@@ -154,6 +154,7 @@ BACKWARD = Step(
     "(Tensor grad, Tensor places, SymInt size) -> Tensor",
     _gradient_results,
     _launch_gradient,
+    tangents="linear",
 )
 
 ORDER = Step(
@@ -167,5 +168,6 @@ ORDER = Step(
         lambda kept, grads, _needed: (grads[0], *kept),
         lambda _kept: (0, None, None),
     ),
+    "taken",
 )
 """Kind `min` puts the smallest first, `max` the largest."""

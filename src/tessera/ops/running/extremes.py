@@ -60,6 +60,7 @@ BACKWARD = Step(
     "(Tensor grad, Tensor places) -> Tensor",
     _gradient_results,
     _launch_gradient,
+    tangents="linear",
 )
 
 EXTREMES = Step(
@@ -73,6 +74,7 @@ EXTREMES = Step(
         lambda kept, grads, _needed: (grads[0], *kept),
         lambda _kept: (0, None),
     ),
+    "taken",
 )
 
 

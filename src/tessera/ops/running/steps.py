@@ -48,7 +48,9 @@ def _launch_sums_gradient(results: Arguments, grad: Any, dtype: str) -> None:
     _run(grad, results[0], "sum", True)
 
 
-CUMSUM_BACKWARD = Step("cumsum_backward", "(Tensor grad, str dtype) -> Tensor", _results, _launch_sums_gradient)
+CUMSUM_BACKWARD = Step(
+    "cumsum_backward", "(Tensor grad, str dtype) -> Tensor", _results, _launch_sums_gradient, tangents="linear"
+)
 
 CUMSUM = Step(
     "cumsum",
@@ -61,6 +63,7 @@ CUMSUM = Step(
         lambda kept, grads, _needed: (grads[0], *kept),
         lambda _kept: (0, None),
     ),
+    "linear",
 )
 
 
