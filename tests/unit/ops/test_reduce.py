@@ -33,6 +33,25 @@ SHAPES = [
 ]
 
 
+of_negative_rows = ts.jit(lambda x: np.sum(-x, axis=1))
+LONG = {
+    "rows in a graph": lambda x: -np.asarray(of_negative_rows(x)),
+    "columns": lambda x: r.sum(np.ascontiguousarray(x.T), 0),
+    "an array": lambda x: r.sum(x)[None],
+}
+
+
+@pytest.mark.parametrize("shape", [(50, 40000), (30, 300001)])
+@pytest.mark.parametrize("name", LONG)
+def test_long_sums_of_f32_are_as_exact_as_pairwise_ones(name, shape):
+    x = np.random.default_rng(2).standard_normal(shape, dtype=np.float32)
+    exact, allowed = x.sum(1, dtype=np.float64), x.sum(1) - x.sum(1, dtype=np.float64)
+    if name == "an array":  # errors of parts add up as their squares do
+        exact = exact.sum()[None]
+    error = np.linalg.norm(np.asarray(LONG[name](x), np.float64) - exact)
+    assert error <= 2 * np.linalg.norm(allowed)
+
+
 @each_sum
 @pytest.mark.parametrize("library", lib.LIBRARIES)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

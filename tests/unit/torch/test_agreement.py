@@ -203,6 +203,20 @@ def test_keys_and_values_that_are_shared_differently():
     same(function, q, *(torch.randn(2, heads, 7, 16) for heads in (4, 2, 1)), tolerance=1e-5)
 
 
+def moments(x):
+    mean = torch.zeros(5, dtype=x.dtype)
+    F.batch_norm(x.T[None].contiguous(), mean, torch.ones(5, dtype=x.dtype), training=True, momentum=1.0)
+    return torch.var_mean(x, 0)[1], torch.std_mean(x.T, 1)[1], mean, x[:5].trace()
+
+
+def test_moments_of_elements_that_cancel_are_as_exact_as_on_eager_cpus():
+    few, many = torch.diag(torch.tensor([3e4, 1e-3, -3e4, 2e-3, 1e-4])), torch.randn(20, 5) * 1e3
+    x = torch.cat([few, many, torch.randn(5, 5) * 1e-3 - few, -many])
+    for found in (moments(x), run(moments, x)):
+        for one, other in zip(found, moments(x.double()), strict=True):
+            torch.testing.assert_close(one.double(), other, rtol=1e-6, atol=0.0)
+
+
 def test_sizes_take_part_as_numbers():
     def function(z, x, i):
         size = x.shape[0]

@@ -1,5 +1,6 @@
 """Single ops in `torch.compile(backend="tessera")`, many in one graph: eager PyTorch says what they give, both ways."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -47,6 +48,41 @@ def test_numbers_that_follow_from_sizes():
         return normed + size / (size + 1), x.mean(0) * (size * 0.5), *made
 
     both_ways(function, *((normal(size, 3, 4), normal(3)) for size in (5, 8)), dynamic=True)
+    assert len(compiled.reports) == 2
+
+
+def padded_to_blocks(x):
+    blocks = F.pad(x, (0, 0, 0, -x.shape[0] % 4)).view(-1, 4, x.shape[1])
+    return (blocks.softmax(1).flatten(0, 1)[: x.shape[0]],)
+
+
+def quotients_of_floats(x):
+    size = x.shape[0]
+    parts = int(size * 0.3), int(size / (8 / 4 / 2)), math.ceil(size / 3)
+    return x[: parts[0]].exp(), x.view(parts[1], -1).sin(), x.new_zeros(parts[2]) + x[0, 0]
+
+
+def extremes_and_remainders(x):
+    size = x.shape[0]
+    return (
+        x[: max(2, size - 5)].exp(),
+        x[: min(size, 6)].sin(),
+        x * (size % 5),
+        x.new_full((size % 5 + 2,), 3) * x[0, 0],
+    )
+
+
+def grids_of_matrices(x):
+    flat = x[:, : 6 * (x.shape[1] // 6)].reshape(-1, 2, 3)
+    deep = F.affine_grid(F.pad(flat, (0, 1, 0, 1)), (flat.shape[0], 1, 2, 3, 2), align_corners=True)
+    return F.affine_grid(flat, (flat.shape[0], 1, 3, 4), align_corners=False), deep
+
+
+@pytest.mark.parametrize(
+    "function", [padded_to_blocks, quotients_of_floats, extremes_and_remainders, grids_of_matrices]
+)
+def test_sizes_that_are_no_sums_and_products_of_sizes(function):
+    both_ways(function, *((normal(size, 6),) for size in (7, 9, 12)), dynamic=True)
     assert len(compiled.reports) == 2
 
 

@@ -3,9 +3,10 @@
 Order of a reduction, which depends on the tile's shape and the target's vector width only: along the lane
 axis, chunk c goes to accumulator c mod `ACCUMULATORS` and its lanes stay apart; accumulators are then
 combined as a balanced tree, and last the lanes, halves at a time: of as many rows as there are lanes at once, where
-there are so many. Along another axis, position p goes to accumulator p mod `ACCUMULATORS`. It never depends on the
-number of threads. Combiners of the user's own take the same order; they have no value to start from, so accumulators
-start from the first chunks, and what lies past the end of a row is left out.
+there are so many. Along another axis, position p goes to accumulator p mod `ACCUMULATORS`. Of floats, where an
+accumulator has more than `ROUNDS` terms, it adds up sums of as many, and of more than their square sums of those. The
+order never depends on the number of threads. Combiners of the user's own take the same order; they have no value to
+start from, so accumulators start from the first chunks, and what lies past the end of a row is left out.
 
 Under `strict`, float sums and products and combiners take the order of `numerics.order`, scans too.
 """
@@ -35,6 +36,8 @@ from tessera.numerics.functions import COMBINE, identity_of
 from tessera.numerics.order import NEUTRAL, is_ordered
 
 ACCUMULATORS = 4
+ROUNDS = 32
+"""Floats that an accumulator adds up one after the other; the error of a sum grows with their number."""
 BRANCHES = 8
 """Chunks that are combined at a time where the order is given."""
 
@@ -317,10 +320,45 @@ class _Reduction:
         if rounds > 1:
             carried = [value for total in totals for value in total]
             stride = number * step
-            totals = _groups(site.writer.loop(first * stride, rounds * stride, stride, carried, iteration), tiles)
+            span = self._span(rounds) * stride
+            totals = _groups(
+                self._rounds(site, first * stride, rounds * stride, (span, stride), carried, iteration), tiles
+            )
         for k in range(rest):
             totals[k] = self.fold(site, totals[k], at((rounds * number + k) * step))
         return totals
+
+    def _span(self, rounds: int) -> int:
+        """Return how many rounds the outermost loop takes at a time: sums of floats are sums of shorter ones."""
+        is_sum = isinstance(self.fold, _Function) and self.fold.fn == "add"
+        span = 1
+        while is_sum and dtype_of(self.sources[0].element).is_float and rounds > span * ROUNDS:
+            span *= ROUNDS
+        return span
+
+    def _rounds(
+        self,
+        site: Site,
+        first: SSAValue | int,
+        end: SSAValue | int,
+        steps: tuple[int, int],
+        carried: Sequence[SSAValue],
+        iteration: Callable[[SSAValue, Sequence[SSAValue]], Sequence[SSAValue]],
+    ) -> list[SSAValue]:
+        """Carry accumulators from `first` to `end`, by loops in loops whose outer and inner steps are given."""
+        span, stride = steps
+        if span == stride:
+            return site.writer.loop(first, end, stride, carried, iteration)
+        tiles = len(self.sources)
+
+        def part(base: SSAValue, totals: Sequence[SSAValue]) -> Sequence[SSAValue]:
+            scalars = site.writer.scalars
+            last = scalars.binary("minimum", scalars.add(base, span), end)
+            found = self._rounds(site, base, last, (span // ROUNDS, stride), carried, iteration)
+            both = zip(_groups(totals, tiles), _groups(found, tiles), strict=True)
+            return [value for total, one in both for value in self.fold(site, total, one)]
+
+        return site.writer.loop(first, end, span, carried, part)
 
     def _combine(self, site: Site, values: list[Values]) -> Values:
         while len(values) > 1:

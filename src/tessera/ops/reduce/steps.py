@@ -18,6 +18,8 @@ _HALF, _ALONG_ON_CPUS = 512, 64
 _LEAST_STEPS = 4
 """Blocks of a part at least: fewer, and its own result costs more than what it adds up."""
 _PROGRAMS_A_UNIT = 2
+_MOST_STEPS_ON_CPUS = 32
+"""Blocks that a CPU adds up one after the other; the error of a sum grows with their number."""
 
 SUMS = {
     "sum": ("sum", ""),
@@ -64,13 +66,21 @@ def _own_blocks(x: Any) -> dict[str, int]:
     return sum_blocks(tuple(map(int, x.shape)), rows.is_simt(x))
 
 
-def _parts(x: Any) -> tuple[int, int]:
-    """Return in how many parts a dimension is reduced, and the elements of one; it depends on sizes and machine."""
+def _parts(x: Any, longest: int | None = None) -> tuple[int, int]:
+    """Return in how many parts a dimension is reduced, and the elements of one; it depends on sizes and machine.
+
+    Args:
+        x: the array.
+        longest: the most blocks of a part, None for any number. Rows of several programs stay whole: each program
+            reads memory from end to end.
+    """
     shape, block = tuple(map(int, x.shape)), _own_blocks(x)
     across = -(-shape[0] // block["BA"]) if len(shape) == 2 else shape[0] * -(-shape[2] // block["BB"])
     steps = max(1, -(-shape[1] // block["BN"]))
     most = rows.most_programs(x, _PROGRAMS_A_UNIT)
     each = -(-steps // max(1, min(most // across, steps // _LEAST_STEPS)))
+    if longest is not None and (across == 1 or len(shape) == 3):
+        each = min(each, longest)
     return -(-steps // each), each * block["BN"]
 
 
@@ -109,7 +119,7 @@ def _launch(results: Arguments, x: Any, kind: str, less: float, dtype: str) -> N
 def _sums(x: Any, middle: Any, y: Any, kind: str, divisor: float, acc: DType) -> None:
     """Run the kernels of a sum: in parts, then over these."""
     of, finish = SUMS[kind]
-    parts, each = _parts(x)
+    parts, each = _parts(x, None if rows.is_simt(x) or acc == i64 else _MOST_STEPS_ON_CPUS)
     kernel = LAST[kind] = kernels.row_sums if len(x.shape) == 2 else kernels.column_sums
     block = _own_blocks(x)
     if parts == 1:

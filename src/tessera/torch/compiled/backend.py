@@ -20,7 +20,7 @@ from tessera.torch.compiled import norms
 from tessera.torch.compiled.aten_calls import as_given, as_held
 from tessera.torch.compiled.calls import instead
 from tessera.torch.compiled.channels_last import Layout, layout_of
-from tessera.torch.compiled.computed import Computed
+from tessera.torch.compiled.computed import Computed, values_of
 from tessera.torch.compiled.convert import Converted, Converter
 from tessera.torch.compiled.cuda_graphs import CudaGraphs, reset
 from tessera.torch.compiled.folding import fold
@@ -230,8 +230,9 @@ class Compiled:
         """Return the sizes of symbols, which are kept."""
         graph = self._converted
         found = {name: number for (name, _), number in zip(graph.symbols, numbers, strict=True)}
-        if len(found) < len(graph.hints):
+        if any(name not in found and name not in graph.named for name in graph.hints):
             found |= self._program.sizes(self._edges.taken(tensors))
+        found |= values_of(graph.named, found)
         if len(kind.sizes) >= _MOST_KINDS:
             kind.sizes.clear()
         kind.sizes[numbers] = found

@@ -13,7 +13,7 @@ from tessera.torch.compiled.attention import attended
 from tessera.torch.compiled.bags import bagged
 from tessera.torch.compiled.cells import gated, remembered
 from tessera.torch.compiled.larger import enlarged
-from tessera.torch.compiled.sampling import sampled
+from tessera.torch.compiled.sampling import placed, sampled
 from tessera.torch.compiled.shrinking import shrunk
 
 torch: Any = import_module("torch")
@@ -27,6 +27,7 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
     _functional.interpolate: enlarged,
     _functional.grid_sample: sampled,
     _functional.softshrink: shrunk,
+    _functional.affine_grid: placed,
     torch.gru_cell: gated,
     torch.lstm_cell: remembered,
 }

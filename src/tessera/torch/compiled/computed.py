@@ -12,7 +12,7 @@ from tessera.data import dataclass
 from tessera.ir.graph.writer import GraphWriter
 from tessera.numerics.dtypes import f64
 from tessera.target.dims import Dim
-from tessera.torch.compiled.sizes import Unknown, dim_of
+from tessera.torch.compiled.sizes import Unknown, dim_of, dim_of_expression
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,12 +31,17 @@ class Computed:
         return bool(found) if found.is_Boolean else int(found) if found.is_integer else float(found)
 
 
+def values_of(named: Mapping[str, Computed], sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return those of some numbers whose symbols have sizes."""
+    known = {name: one for name, one in named.items() if all(str(symbol) in sizes for symbol in one.expr.free_symbols)}
+    return {name: int(one.value(sizes)) for name, one in known.items()}
+
+
 def number_of(value: Any) -> Dim | Computed:
     """Return a size, or another number of PyTorch's that follows from sizes."""
-    try:
+    if isinstance(value, int):
         return dim_of(value)
-    except Unknown:
-        return Computed(value.node.expr)
+    return dim_of(value) if value.node.expr.is_integer else Computed(value.node.expr)
 
 
 _FUNCTIONS = {"IntTrueDiv": "div", "FloatTrueDiv": "div", "FloatPow": "pow", "Max": "maximum", "Min": "minimum"}
@@ -63,6 +68,8 @@ def _written(w: GraphWriter, expr: Any) -> SSAValue:
     if name in ("FloorDiv", "CleanDiv"):
         return w.apply("floor", w.apply("div", *parts))
     fn = "add" if expr.is_Add else "mul" if expr.is_Mul else "pow" if expr.is_Pow else _FUNCTIONS.get(name)
+    if fn is None and expr.is_integer:
+        return w.size(dim_of_expression(expr), f64)
     if fn is None:
         raise Unknown(f"the number {expr}")
     return reduce(_by(w, fn), parts)

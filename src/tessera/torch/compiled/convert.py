@@ -27,11 +27,11 @@ from tessera.schedule.fuse.transposes import inverse, move_transposes
 from tessera.target.dims import Dim
 from tessera.torch.compiled.aten_calls import AtenCall, is_complex
 from tessera.torch.compiled.channels_last import RANKS, Layout, settle_operands, settled
-from tessera.torch.compiled.computed import Computed, number_of, written
+from tessera.torch.compiled.computed import Computed, number_of, values_of, written
 from tessera.torch.compiled.folding import device_of, no_modes
 from tessera.torch.compiled.layouts import Lies, Order, gaps_of, hint_of, order_of
 from tessera.torch.compiled.registry import row_of
-from tessera.torch.compiled.sizes import Elsewhere, Unknown, dims_of
+from tessera.torch.compiled.sizes import Elsewhere, Unknown, dims_of, named_in
 
 torch: Any = import_module("torch")
 F = Callable[..., Any]
@@ -59,7 +59,8 @@ class Converted:
         constants: tensors that it takes after those.
         contiguous: whether each tensor's elements lie side by side, in order.
         turned: numbers of the tensors that it takes with their dimensions in another order, and which.
-        hints: sizes of the symbols when it was traced.
+        hints: sizes of the symbols when it was traced, and what those of `named` were.
+        named: sizes that follow from symbols, by the names that stand for them.
         results: for each result the number of the graph's, with how it lies, or what it always is.
         written: places of arguments that are changed, each with the number of the result that is copied to it at the
             end; those of one dtype together.
@@ -76,6 +77,7 @@ class Converted:
     contiguous: tuple[bool, ...]
     turned: tuple[tuple[int, Order], ...]
     hints: dict[str, int]
+    named: dict[str, Computed]
     results: tuple[tuple[bool, Any], ...]
     written: tuple[tuple[tuple[int, int], ...], ...]
     loose: dict[str, list[bool]]
@@ -146,7 +148,10 @@ class Converter:
             if isinstance(node.meta.get("val"), torch.SymInt) and node.meta["val"].node.expr.is_Symbol
         )
         types = [_type_in(fake, orders[number]) for number, (_, fake) in enumerate(tensors)]
-        self.w = GraphWriter("graph", types, _hints(fake for _, fake in tensors))
+        hints = _hints(fake for _, fake in tensors)
+        hints |= {name: hint_of(places[at].meta["val"]) for name, at in self._symbols}
+        self._named = _named(traced)
+        self.w = GraphWriter("graph", types, hints | values_of(self._named, hints))
         for number, ((node, _), argument) in enumerate(zip(tensors, self.w.arguments, strict=True)):
             self._values[node] = self._turned_back(argument, orders[number])
         self._memory = dict[SSAValue, Any](zip(self.w.arguments, (node for node, _ in tensors), strict=True))
@@ -203,6 +208,7 @@ class Converter:
             self._contiguous,
             tuple(self._turned.items()),
             dict(self.w.hints),
+            self._named,
             tuple(given),
             tuple(written.values()),
             self._loose,
@@ -569,6 +575,18 @@ def _shares(node: Any) -> bool:
         return False
     aliased = any(one.alias_info is not None for one in node.target._schema.returns)
     return aliased or node.target is torch.ops.aten._unsafe_view.default
+
+
+def _named(traced: Any) -> dict[str, Computed]:
+    """Return the sizes of a graph that have names of their own."""
+    found: dict[str, Computed] = {}
+    for node in traced.graph.nodes:
+        for fake in pytree.tree_leaves(node.meta.get("val")):
+            sizes = (*fake.shape, *fake.stride()) if isinstance(fake, torch.Tensor) else (fake,)
+            for size in sizes:
+                if isinstance(size, torch.SymInt | torch.SymFloat):
+                    found |= {name: Computed(expr) for name, expr in named_in(size.node.expr).items()}
+    return found
 
 
 def _hints(fakes: Any) -> dict[str, int]:

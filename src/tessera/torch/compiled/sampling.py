@@ -1,4 +1,8 @@
-"""Images sampled between their pixels: PyTorch's gradient has no parts, here four pixels are read and weighted."""
+"""Images sampled between their pixels, and where.
+
+PyTorch's gradient of a sample has no parts, here four pixels are read and weighted; its gradient of a grid takes no
+sizes that are symbols.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import Any
 torch: Any = import_module("torch")
 _functional: Any = torch.nn.functional
 _sample = _functional.grid_sample
+_grid = _functional.affine_grid
 
 
 def sampled(
@@ -45,3 +50,29 @@ def _pixel(place: Any, size: Any, corners: bool) -> Any:
 
 def _is_inside(place: Any, size: Any) -> Any:
     return (place >= 0) & (place < size)
+
+
+def placed(theta: Any, size: Any, align_corners: bool | None = None) -> Any:
+    """Return what `torch.nn.functional.affine_grid` gives: places from -1 to 1 that matrices map.
+
+    Args:
+        theta: matrices `(N, 2, 3)` or `(N, 3, 4)`.
+        size: of the images, `(N, C, H, W)` or `(N, C, D, H, W)`; places are `(x, y)` or `(x, y, z)`.
+        align_corners: whether -1 and 1 are the centres of the outer pixels, and not their outer edges.
+    """
+    sizes = [*size][2:]
+    if len(sizes) not in (2, 3) or tuple(theta.shape[1:]) != (len(sizes), len(sizes) + 1):
+        return _grid(theta, size, align_corners)
+    like = {"dtype": theta.dtype, "device": theta.device}
+    steps = [_centres(one, bool(align_corners), like) for one in sizes]
+    spread = [*torch.meshgrid(*steps, indexing="ij")]
+    places = torch.stack([*reversed(spread), torch.ones_like(spread[0])], -1).flatten(0, -2)
+    return (places.unsqueeze(0) @ theta.mT).view(-1, *sizes, len(sizes))
+
+
+def _centres(size: Any, corners: bool, like: dict[str, Any]) -> Any:
+    """Return the places of pixels along a dimension, from -1 to 1."""
+    steps = torch.linspace(-1, 1, size, **like)
+    if corners:
+        return steps if size > 1 else steps * 0
+    return steps * ((size - 1) / size)

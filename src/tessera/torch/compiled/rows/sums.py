@@ -26,7 +26,18 @@ def _axes(c: Converter, x: Any, dims: Any) -> list[int]:
 
 def _wide(c: Converter, x: Any) -> Any:
     """Return an operand in the dtype that it is added up in."""
-    return c.w.cast(x, computed_in(c.result_dtype()))
+    is_trace = _original(c).startswith("aten.trace.")
+    return c.w.cast(x, _as_eager(c, c.result_dtype()) if is_trace else computed_in(c.result_dtype()))
+
+
+def _original(c: Converter) -> str:
+    """Return the op of the program that the one which is converted is a part of."""
+    return str(c.node.meta.get("original_aten"))
+
+
+def _as_eager(c: Converter, dtype: DType) -> DType:
+    """Return the dtype in which PyTorch adds up moments and traces of a dtype: on CPUs f64 for f32."""
+    return f64 if c.device.type == CPU.kind and dtype == f32 else computed_in(dtype)
 
 
 @row("sum.dim_IntList", "sum.default")
@@ -98,9 +109,8 @@ def _truth(c: Converter, x: Any, dims: Any = None, keepdim: bool = False) -> Any
 @row("var.correction", "var_mean.correction")
 def _var(c: Converter, x: Any, dims: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
     axes = _axes(c, x, dims)
-    alone = str(c.node.target) == "aten.var.correction"
-    # On CPUs as PyTorch does; norms take mean and variance, in f32.
-    dtype = f64 if alone and c.device.type == CPU.kind and c.w_dtype(x) == f32 else computed_in(c.w_dtype(x))
+    # PyTorch's group norm alone computes in f32.
+    dtype = computed_in(c.w_dtype(x)) if "group_norm" in _original(c) else _as_eager(c, c.w_dtype(x))
     mean, apart = _moments(c, x, axes, dtype)
     count = c.w.size(c.w.count(x, axes), dtype)
     less = c.w.apply("maximum", c.w.apply("sub", count, float(1 if correction is None else correction)), 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from xdsl.ir import SSAValue
@@ -15,6 +16,8 @@ from tessera.target.dims import Dim
 from tessera.torch.compiled.convert import Converter, order_of
 from tessera.torch.compiled.registry import row
 from tessera.torch.compiled.sizes import Elsewhere, Unknown, dim_of
+
+_symbols: Any = import_module("torch.fx.experimental.symbolic_shapes")
 
 
 @row("view.default", "_unsafe_view.default", "reshape.default", "view_copy.default", "unsqueeze.default")
@@ -142,16 +145,28 @@ def slice_scattered(
 @row("constant_pad_nd.default")
 def _padded(c: Converter, x: Any, pads: Sequence[Any], value: Any = 0) -> Any:
     rank, whole = len(c.dims(x)), c.result_dims()
-    before = [ZERO] * (rank - len(pads) // 2) + [dim_of(pad) for pad in reversed(pads[::2])]
-    after = [ZERO] * (rank - len(pads) // 2) + [dim_of(pad) for pad in reversed(pads[1::2])]
-    if any(not pad.is_static for pad in (*before, *after)):
-        raise Unknown("padding that is known when the graph runs")
-    cut = [[max(-pad.scale, 0) for pad in pads] for pads in (before, after)]
-    if any(map(any, cut)):
+    none = [(ZERO, ZERO)] * (rank - len(pads) // 2)
+    before = none + [_kept_and_cut(pad) for pad in reversed(pads[::2])]
+    after = none + [_kept_and_cut(pad) for pad in reversed(pads[1::2])]
+    cut = [[each for _, each in pads] for pads in (before, after)]
+    if any(each != ZERO for each in (*cut[0], *cut[1])):
         left = [dim - first - last for dim, first, last in zip(c.dims(x), *cut, strict=True)]
-        x = c.w.slice(x, [Dim((), first) for first in cut[0]], [1] * rank, left)
-    starts = [Dim((), max(pad.scale, 0)) for pad in before]
-    return padded(c, x, starts, whole, value)
+        x = c.w.slice(x, cut[0], [1] * rank, left)
+    return padded(c, x, [start for start, _ in before], whole, value)
+
+
+def _kept_and_cut(pad: Any) -> tuple[Dim, Dim]:
+    """Return how many elements are put before or behind an array, and how many are left out.
+
+    Raises:
+        Unknown: a call may do either.
+    """
+    dim = dim_of(pad)
+    if _symbols.statically_known_true(pad >= 0):
+        return dim, ZERO
+    if _symbols.statically_known_true(pad <= 0):
+        return ZERO, dim * -1
+    raise Unknown("padding that adds elements or leaves some out")
 
 
 def padded(c: Converter, x: Any, starts: Sequence[Dim], whole: Sequence[Dim], value: float) -> Any:
