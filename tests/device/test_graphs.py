@@ -129,3 +129,13 @@ def test_cuda_graphs(torch):
                 weight.mul_(1.01)
     manager = importlib.import_module("torch._inductor.cudagraph_trees").get_manager(0, create_if_none_exists=False)
     assert manager is not None
+
+
+def test_arrays_of_the_program_around_come_to_the_gpu(torch):
+    held = np.arange(1000, dtype=np.float32)
+    f = ts.jit(lambda x: (x * held)[::-1] + x[np.arange(999, -1, -1)])
+    for _ in range(4):
+        x = torch.randn(1000, device="cuda")
+        held += 1
+        want = (x * torch.from_numpy(held).to("cuda")).flip(0) + x.flip(0)
+        assert torch.allclose(f(x), want)

@@ -19,6 +19,7 @@ from tessera.driver.traced import TRACERS
 from tessera.errors import CallError, LanguageError, caller_location, shown
 from tessera.frontend.exact import exact
 from tessera.graph.changes import Span, check_apart, spans_of, write_back
+from tessera.graph.constants import as_tensor, beside, shares_memory
 from tessera.graph.floats import Number
 from tessera.graph.kept import cut
 from tessera.graph.kernels import call_kernel
@@ -57,6 +58,7 @@ class Entry:
         decided: what comparisons of sizes have to give.
         pinned: arguments by place, floats that have to be these.
         constants: arrays of the program around, which follow the arguments.
+        are_ready: whether those are what runs take; others are copied at each call.
         outline: how results are nested.
         results: for each the number of the graph's result, or what it is.
         device: where its arrays are.
@@ -69,6 +71,7 @@ class Entry:
     decided: tuple[tuple[str, Dim, Dim, bool], ...]
     pinned: tuple[tuple[int, Any], ...]
     constants: tuple[Any, ...]
+    are_ready: bool
     outline: Outline
     results: tuple[tuple[bool, Any], ...]
     device: Device
@@ -77,6 +80,10 @@ class Entry:
     def takes(self, leaves: Sequence[Any]) -> bool:
         """Return whether the floats of a call are those that the graph is for."""
         return all(exact(leaves[at]) == value for at, value in self.pinned)
+
+    def beside(self, like: Any) -> Sequence[Any]:
+        """Return the arrays of the program around as they are now, beside one on the device."""
+        return self.constants if self.are_ready else [beside(one, like, self.device) for one in self.constants]
 
     def sizes(self, shapes: Sequence[Sequence[int]]) -> dict[str, int] | None:
         """Return the sizes of symbols in a call, None where the graph is not for it."""
@@ -135,17 +142,19 @@ class Jit(Generic[P, R]):
         found = self._known.get(key)
         if found is None or not found[0].takes(leaves):
             entry, sizes = self._find(leaves, whole, outline, places, statics)
-            found = entry, sizes, spans_of([*given, *entry.constants], entry.changed) if entry.changed else []
+            every = [*given, *entry.beside(given[0])]
+            found = entry, sizes, spans_of(every, entry.changed) if entry.changed else []
             if len(self._known) > _MOST_KNOWN:
                 self._known.clear()
             self._known[key] = found
         entry, sizes, spans = found
         self._last = entry, sizes
+        constants = entry.beside(given[0])
         starts = [pointer for pointer, _, _ in read]
-        starts += [arrays.start(one, "a constant") for one in entry.constants]
+        starts += [arrays.start(one, "a constant") for one in constants]
         if spans:
             check_apart(starts, spans, entry.changed)
-        results = entry.program.run([*given, *entry.constants], sizes, key, starts)
+        results = entry.program.run([*given, *constants], sizes, key, starts)
         made = (results[value] if is_array else value for is_array, value in entry.results)
         return cast(R, unflatten(entry.outline, made))
 
@@ -168,6 +177,9 @@ class Jit(Generic[P, R]):
         if floats:
             places = sorted([*places, *floats])
         whole = list(leaves)
+        if arrays.is_torch(first):
+            for at in places[1:]:
+                whole[at] = as_tensor(whole[at], first)
         for at in floats:
             whole[at] = _number(leaves[at], first)
         if "torch" in sys.modules:
@@ -225,14 +237,14 @@ class Jit(Generic[P, R]):
                 sizes = entry.sizes(shapes) if entry.takes(leaves) else None
                 if sizes is not None:
                     return entry, sizes
-            entry = self._trace(leaves, outline, places, views)
+            entry = self._trace(leaves, outline, places, views, whole[places[0]])
             self._entries.setdefault(kind, []).append(entry)
             sizes = entry.sizes(shapes)
             assert sizes is not None, "a graph serves the call that it was traced for"
             return entry, sizes
 
     def _trace(
-        self, leaves: Sequence[Any], outline: Outline, places: Sequence[int], views: Sequence[ArrayView]
+        self, leaves: Sequence[Any], outline: Outline, places: Sequence[int], views: Sequence[ArrayView], like: Any
     ) -> Entry:
         """Trace the function for arrays such as these."""
         names: dict[int, Dim] = {}
@@ -257,7 +269,8 @@ class Jit(Generic[P, R]):
         numbers = iter(range(len(values)))
         results = tuple((True, next(numbers)) if isinstance(one, Array | Number) else (False, one) for one in found)
         constants = tuple(array for array, _ in trace.constants.values())
-        held = [arrays.view(array, "a constant") for array in constants]
+        ready = tuple(beside(array, like, trace.device) for array in constants)
+        held = [arrays.view(array, "a constant") for array in ready]
         contiguous = [_lies(view) for view in (*views, *held)]
         values = write_back(trace, values)
         changing = trace.changing()
@@ -266,7 +279,9 @@ class Jit(Generic[P, R]):
         pinned = tuple((at, exact(leaves[at])) for at in sorted(trace.pinned))
         equal, changed = tuple(trace.writer.equal), tuple(sorted(trace.targets))
         device = trace.device
-        return Entry(program, tuple(dims), equal, decided, pinned, constants, nested, results, device, changed)
+        are_ready = all(shares_memory(array, device) for array in constants) or not arrays.is_torch(like)
+        facts = equal, decided, pinned, ready if are_ready else constants, are_ready, nested, results, device, changed
+        return Entry(program, tuple(dims), *facts)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Return the method of an object; see `jit`."""

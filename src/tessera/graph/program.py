@@ -27,7 +27,7 @@ from tessera.graph.kept import graph_of, planned
 from tessera.graph.overwriting import changed, write
 from tessera.graph.pieces import Recording
 from tessera.graph.plan import Applied, Called, Changed, Group, Output, Step, Written
-from tessera.graph.recorded import Item, Launches, Roots, View, drop, first_of, is_recorded, record
+from tessera.graph.recorded import Item, Launches, Roots, View, drop, is_recorded, record
 from tessera.graph.replay import Replay
 from tessera.graph.runs import Apply, Call, Run, Values
 from tessera.ir.graph.types import dims_of
@@ -203,7 +203,7 @@ class Program:
 
     def _fit(self, group: Group, values: Values, sizes: Sizes) -> _Fit | None:
         """Return how a group's kernel fits arrays such as these, None where it has nothing to write."""
-        like = first_of(values)
+        like = values[0]
         found = [arrays.view(values[number], "argument") for number in group.inputs]
         device = found[0].device if found else arrays.view(like, "argument").device
         made = [_view(output, sizes, device) for output in group.outputs]
@@ -223,13 +223,13 @@ class Program:
     def _needed(self, group: Group, values: Values, sizes: Sizes) -> Wanted | None:
         """Make what a group writes, and return the code that its kernel needs, None where it is there."""
         fit = self._fit(group, values, sizes)
-        like = first_of(values)
+        like = values[0]
         _make(_makers(group, like, sizes), [output.number for output in group.outputs], like, values)
         return None if fit is None else fit.kernel.needed(fit.pointers, fit.views, fit.device)
 
     def _launch(self, group: Group, values: Values, sizes: Sizes) -> Run:
         """Return how a group's kernel is launched on arrays such as these."""
-        like = first_of(values)
+        like = values[0]
         makers = _makers(group, like, sizes)
         fit = self._fit(group, values, sizes)
         if fit is None:
@@ -428,7 +428,7 @@ class _Launched:
 
     def __call__(self, values: Values) -> None:
         """Run the kernel."""
-        like = values[self._inputs[0]] if self._inputs else first_of(values)
+        like = values[0]
         _make(self._makers, self._goals, like, values)
         starts = [self._start(values[number]) for number in self._inputs]
         goals = [self._start(values[number]) + at for number, at in zip(self._goals, self._before, strict=True)]

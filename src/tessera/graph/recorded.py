@@ -16,14 +16,10 @@ from tessera.runtime.recording import Launched, Made, Place, Recorder, recording
 
 
 def drop(numbers: Sequence[int], values: Values) -> None:
-    """Let values die that nothing needs any more."""
+    """Let values die that nothing needs any more, but for the first one, beside which arrays are made."""
     for number in numbers:
-        values[number] = None
-
-
-def first_of(values: Values) -> Any:
-    """Return an array, beside which others are made."""
-    return next(value for value in values if value is not None)
+        if number:
+            values[number] = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,7 +125,7 @@ def record(
     results = list(dict.fromkeys(results))  # a group may write several parts of an array
     other = Other(run, tuple(operands), tuple(results))
     before = [values[number] for number in results]
-    first = first_of(values)
+    first = values[0]
     known = [range_of(roots.of(one), values[one]) for one in (*operands, *results) if values[one] is not None]
     with recording(known, exact) as recorder, watched(first, recorder):
         (run.watched if isinstance(run, Call) else run)(values)

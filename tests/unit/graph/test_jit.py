@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.graph.constants import beside
+from tessera.runtime.device import CPU, Device
 from tessera.schedule.fuse.apart import MOST_OPS
 
 RNG = np.random.default_rng(5)
@@ -424,3 +426,31 @@ def test_changes_that_arrays_have_no_room_for(function, code):
 def test_code_that_asks_whether_an_array_has_a_method_is_told() -> None:
     found = ts.jit(lambda x: x + 1 if not hasattr(x, "tolist") else x)(np.ones(3, np.float32))
     np.testing.assert_array_equal(found, np.full(3, 2, np.float32))
+
+
+def test_arrays_of_the_program_around_are_taken_to_the_device() -> None:
+    torch = pytest.importorskip("torch")
+    gpu, numbers = Device("cuda", 0), np.arange(3)
+    elsewhere = torch.empty(1, device="meta")
+    assert beside(numbers, numbers, CPU) is numbers
+    moved = beside(numbers[::-1], elsewhere, gpu)
+    assert (moved.device, moved.shape, moved.dtype) == (elsewhere.device, (3,), torch.int64)
+    for array, like in ((torch.zeros(3), elsewhere), (numbers, numbers)):
+        with pytest.raises(ts.errors.CallError) as caught:
+            beside(array, like, gpu)
+        assert caught.value.code == "wrong-device"
+
+
+def test_arrays_of_the_program_around_beside_tensors_are_as_they_are_at_each_call() -> None:
+    torch = pytest.importorskip("torch")
+    held = np.arange(5, dtype=np.float32)
+    half = np.arange(5).astype(ml_dtypes.bfloat16)
+    f = ts.jit(lambda x, y: (x * held)[::-1] + x[np.array([4, 3, 2, 1, 0])] * y + half)
+    for _ in range(4):
+        x, y = torch.randn(5), RNG.standard_normal(5).astype(np.float32)
+        held += 1
+        want = (x * torch.from_numpy(held)).flip(0) + x.flip(0) * torch.from_numpy(y) + torch.arange(5)
+        assert torch.allclose(f(x, y), want, atol=1e-6)
+    with pytest.raises(ts.errors.CallError) as caught:
+        f(x, np.flip(y))
+    assert caught.value.code == "mixed-libraries"
