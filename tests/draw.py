@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 FEW = 3
 """A test of so many cases is run with all of them."""
-PART = 32
+PART = 48
 """One in so many cases of other tests is drawn, and what it takes to have every value that several cases have."""
 
 Case = Mapping[str, int]
