@@ -34,7 +34,7 @@ def assign(x: Array, key: Any, value: Any) -> None:
             location=caller_location(),
             help="set elements of a copy: y = np.copy(x)",
         )
-    x.become(_assigned(x, key, x.trace.array(value).astype(x.dtype)))
+    x.become(_assigned(x, key, x.tracing.array(value).astype(x.dtype)))
 
 
 def _assigned(x: Array, key: Any, value: Array) -> Array:
@@ -60,8 +60,8 @@ def _at_traced(x: Any, items: Sequence[Any], value: Any) -> Any:
     place = items[0]
     if len(items) > 1 or not isinstance(place, Array) or place.ndim:
         raise size_needed("x[places] = values", "np.where(np.arange(n)[:, None] == places, value, x) sets elements")
-    with x.trace.at_caller() as writer:
-        own = Array(x.trace, writer.from_start(place.ssa, dims_of(x.ssa)[0]))
+    with x.tracing.at_caller() as writer:
+        own = Array(x.tracing, writer.from_start(place.ssa, dims_of(x.ssa)[0]))
     return np.where(numbers(x, 0) == own, value, x)
 
 
@@ -106,12 +106,12 @@ def with_part(x: Any, key: Any, value: Any) -> Any:
             place = numbers(x, axis)
             here = np.logical_and(place >= one.start, place < one.stop)
             inside = np.logical_and(inside, np.logical_and(here, (place - one.start) % one.step == 0))
-    with x.trace.at_caller() as writer:
+    with x.tracing.at_caller() as writer:
         starts = [Dim((), one.start if one else 0) for one in ordered]
         steps = [one.step if one else 1 for one in ordered]
         if any(one is not None and not one for one in ordered):
             return x
-        return np.where(inside, Array(x.trace, writer.place(wide.ssa, dims_of(x.ssa), starts, steps)), x)
+        return np.where(inside, Array(x.tracing, writer.place(wide.ssa, dims_of(x.ssa), starts, steps)), x)
 
 
 def _extent(item: Any, size: Any) -> range | None:
@@ -140,7 +140,7 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
 def putmask(a: Any, mask: Any, values: Any) -> None:
     """Set elements where a mask is true to a number, or to those of an array of the same shape."""
     target = _target(a, "putmask")
-    value = target.trace.array(values)
+    value = target.tracing.array(values)
     if value.ndim not in (0, target.ndim):
         raise refused("putmask of values that are repeated")
     copyto(target, value, where=mask)
@@ -153,7 +153,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     if is_traced(ind) or mode != "raise":
         raise refused("put at traced places, or with a mode")
     places = np.ravel(np.asarray(ind))
-    value = np.ravel(target.trace.array(v))
+    value = np.ravel(target.tracing.array(v))
     count = index(value.shape[0])
     value = np.take(value, np.arange(places.size) % max(count, 1))
     flat = _at_known(np.ravel(target), places, value.astype(target.dtype))
@@ -165,7 +165,7 @@ def add_at(a: Any, indices: Any, b: Any) -> None:
     target = _target(a, "add.at")
     if isinstance(indices, tuple | slice):
         raise refused("add.at along several dimensions")
-    trace = target.trace
+    trace = target.tracing
     place = trace.array(np.asarray(indices) if isinstance(indices, list) else indices)
     shape = (*place.shape, *target.shape[1:])
     rows = np.broadcast_to(trace.array(b).astype(target.dtype), shape)
@@ -190,14 +190,14 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any = -1) -> None:
     thin = tuple(places.shape[at] if d == at else size for d, size in enumerate(shape))
     grid = list(np.indices(thin, sparse=True))
     grid[at] = np.broadcast_to(places, thin)
-    target.become(_at_known(target, tuple(grid), target.trace.array(values).astype(target.dtype)))
+    target.become(_at_known(target, tuple(grid), target.tracing.array(values).astype(target.dtype)))
 
 
 @numpy(np.fill_diagonal)
 def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
     """Set the diagonal of a matrix to a number."""
     target = _target(a, "fill_diagonal")
-    value = target.trace.array(val)
+    value = target.tracing.array(val)
     if target.ndim != 2 or value.ndim or wrap:
         raise refused("fill_diagonal of other arrays than matrices, or with other values than a number")
     own = numbers(target, 0) == numbers(target, 1)

@@ -17,8 +17,8 @@ np: Any = _numpy  # whose functions take traced arrays, too
 def numbers(x: Array, axis: int) -> Array:
     """Return the numbers of elements along a dimension, which other dimensions repeat."""
     dims = [dim if at == axis else ONE for at, dim in enumerate(dims_of(x.ssa))]
-    with x.trace.at_caller() as writer:
-        return Array(x.trace, writer.iota(dims, axis, dtypes.i64))
+    with x.tracing.at_caller() as writer:
+        return Array(x.tracing, writer.iota(dims, axis, dtypes.i64))
 
 
 def along(x: Any, axis: Any) -> tuple[Array, int]:

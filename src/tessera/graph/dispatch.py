@@ -117,7 +117,7 @@ def _fresh(found: Any) -> Any:
         return parts if isinstance(found, list) else tuple(parts)
     if not isinstance(found, Array):
         return found
-    return Array(found.trace, found.ssa, is_own=found.is_own, is_weak=found.is_weak)
+    return Array(found.tracing, found.ssa, is_own=found.is_own, is_weak=found.is_weak)
 
 
 def _name_of(function: Any) -> str:

@@ -33,17 +33,17 @@ class Number:
         sources: numbers of the arguments, and sizes, that it follows from.
     """
 
-    __slots__ = ("_value", "sources", "ssa", "trace")
+    __slots__ = ("_value", "sources", "ssa", "tracing")
 
     def __init__(self, trace: Trace, ssa: SSAValue, value: float, sources: frozenset[Any]) -> None:
-        self.trace, self.ssa, self._value, self.sources = trace, ssa, value, sources
+        self.tracing, self.ssa, self._value, self.sources = trace, ssa, value, sources
 
     @property
     def array(self) -> Any:
         """The number as an array of f64."""
         from tessera.graph.traced import Array
 
-        return Array(self.trace, self.ssa)
+        return Array(self.tracing, self.ssa)
 
     @property
     def known(self) -> float:
@@ -52,7 +52,7 @@ class Number:
 
     def __float__(self) -> float:
         """Return the value; calls with another one are traced anew."""
-        self.trace.pin(self.sources)
+        self.tracing.pin(self.sources)
         return self._value
 
     __add__, __radd__ = _operator(np.add), _operator(np.add, True)
@@ -95,7 +95,7 @@ class Number:
 
         if method == "__call__" and not options and all(isinstance(one, int | float | Number) for one in inputs):
             return self._of_floats(ufunc, inputs)
-        return call_ufunc(self.trace, ufunc, method, inputs, options)
+        return call_ufunc(self.tracing, ufunc, method, inputs, options)
 
     def _of_floats(self, ufunc: Any, inputs: tuple[Any, ...]) -> Any:
         """Return a function of floats alone: a float, where it is no truth value, which is decided for this call."""
@@ -105,10 +105,10 @@ class Number:
             value = ufunc(*(one.known if isinstance(one, Number) else float(one) for one in inputs))
         sources = frozenset[Any]().union(*(one.sources for one in inputs if isinstance(one, Number)))
         if not isinstance(value, np.floating):
-            self.trace.pin(sources)
+            self.tracing.pin(sources)
             return value.item()
-        found = call_ufunc(self.trace, ufunc, "__call__", [_strong(one) for one in inputs], {})
-        return Number(self.trace, found.ssa, float(cast(Any, value)), sources)
+        found = call_ufunc(self.tracing, ufunc, "__call__", [_strong(one) for one in inputs], {})
+        return Number(self.tracing, found.ssa, float(cast(Any, value)), sources)
 
     def __repr__(self) -> str:
         return repr(self._value)

@@ -85,7 +85,7 @@ def refused(name: str) -> LanguageError:
 def trace_of(*values: Any) -> Trace:
     """Return the tracing that some values take part in."""
     leaves, _ = flatten(list(values))
-    return next(leaf.trace for leaf in leaves if isinstance(leaf, Array))
+    return next(leaf.tracing for leaf in leaves if isinstance(leaf, Array))
 
 
 def is_traced(*values: Any) -> bool:
@@ -174,7 +174,7 @@ def reshape(a: Any, shape: Any, order: Any = "C", *, copy: Any = None) -> Array:
     x, wanted = a, several(shape)
     if order == "F":
         return transpose(reshape(transpose(x), tuple(reversed(wanted))))
-    trace = x.trace
+    trace = x.tracing
     with trace.at_caller() as writer:
         if order != "C":
             raise refused("reshape(order=...)")
@@ -217,7 +217,7 @@ def transpose(a: Any, axes: Any = None) -> Array:
     order = list(reversed(range(a.ndim))) if axes is None else [own_axis(a.ndim, axis) for axis in axes]
     if sorted(order) != list(range(a.ndim)):
         raise _bad_axis(a.ndim, axes)
-    with a.trace.at_caller() as writer:
+    with a.tracing.at_caller() as writer:
         turned = sorted(range(len(order)), key=order.__getitem__)
         return a.view(writer.transpose(a.ssa, order), partial(_turned_back, turned))
 
@@ -264,7 +264,7 @@ def expand_dims(a: Any, axis: Any) -> Array:
     """Return an array with dimensions of one element."""
     given = several(axis)
     axes = [own_axis(a.ndim + len(given), one) for one in given]
-    with a.trace.at_caller() as writer:
+    with a.tracing.at_caller() as writer:
         return a.view(writer.with_ones(a.ssa, axes), _shaped_back)
 
 
@@ -275,7 +275,7 @@ def squeeze(a: Any, axis: Any = None) -> Array:
     axes = [at for at, dim in enumerate(dims) if dim == ONE] if axis is None else own_axes(a, axis)
     if any(dims[at] != ONE for at in axes):
         raise _bad_axis(a.ndim, axis)
-    with a.trace.at_caller() as writer:
+    with a.tracing.at_caller() as writer:
         return a.view(writer.without(a.ssa, axes), _shaped_back)
 
 
@@ -307,7 +307,7 @@ def _made_like(value: float) -> Callable[..., Array]:
         a: Any, dtype: Any = None, order: Any = "K", subok: Any = True, shape: Any = None, *, device: Any = None
     ) -> Array:
         kind = array_type(a.ssa).dtype if dtype is None else dtype_of(dtype)
-        return _made(a.trace, value, a.shape if shape is None else shape, kind)
+        return _made(a.tracing, value, a.shape if shape is None else shape, kind)
 
     return like
 
@@ -315,8 +315,8 @@ def _made_like(value: float) -> Callable[..., Array]:
 @numpy(np.copy)
 def copy(a: Any, order: Any = "K", subok: Any = False) -> Array:
     """Return an array of its own with the same elements."""
-    with a.trace.at_caller() as writer:
-        return Array(a.trace, writer.copy(a.ssa))
+    with a.tracing.at_caller() as writer:
+        return Array(a.tracing, writer.copy(a.ssa))
 
 
 numpy(np.zeros_like)(_made_like(0))
@@ -344,7 +344,7 @@ def full_like(
 ) -> Any:
     """Return a number as often as an array, or a shape, has elements."""
     if is_traced(fill_value) or np.ndim(fill_value):
-        value = a.trace.array(fill_value).astype(a.dtype if dtype is None else dtype)
+        value = a.tracing.array(fill_value).astype(a.dtype if dtype is None else dtype)
         return copy(broadcast_to(value, a.shape if shape is None else shape))
     return _made_like(fill_value)(a, dtype, order, subok, shape)
 
@@ -472,7 +472,7 @@ def _product_of_integers(left: Array, right: Array) -> Array:
     first = expand_dims(left, -2) if left.ndim > 1 and right.ndim > 1 else left
     second = right if right.ndim == 1 else swapaxes(right, -1, -2)
     second = expand_dims(second, -3) if left.ndim > 1 and right.ndim > 1 else second
-    _check_inner(left.trace.writer, dims_of(left.ssa), dims_of(right.ssa))
+    _check_inner(left.tracing.writer, dims_of(left.ssa), dims_of(right.ssa))
     products = first * second
     if left.dtype == np.bool_:
         return cast(Array, np.any(products, axis=-1))
@@ -506,14 +506,14 @@ def indexed(x: Array, key: Any) -> Array:
     at = next((place for place, item in enumerate(items) if item is ...), len(items))
     items[at : at + 1] = [slice(None)] * (x.ndim - given)
     whole, x = x, _turned(x, items)
-    with x.trace.at_caller() as writer:
+    with x.tracing.at_caller() as writer:
         if apart:
             added = [axis for axis, item in enumerate(items) if item is None]
-            x = Array(x.trace, writer.with_ones(x.ssa, added))
+            x = Array(x.tracing, writer.with_ones(x.ssa, added))
             items = [slice(None) if item is None else item for item in items]
             parts = [item if type(item) is slice else slice(None) for item in items]
-            places = {axis: _places(x.trace, item) for axis, item in enumerate(items) if type(item) is not slice}
-            return Array(x.trace, writer.index(_part(writer, x, parts, key), places))
+            places = {axis: _places(x.tracing, item) for axis, item in enumerate(items) if type(item) is not slice}
+            return Array(x.tracing, writer.index(_part(writer, x, parts, key), places))
         return whole.view(_part(writer, x, items, key), partial(_part_set, key))
 
 

@@ -287,5 +287,5 @@ def stop_gradient(x: Any) -> Any:
     """
     if not isinstance(x, Array):
         return x
-    with x.trace.at_caller() as writer:
-        return Array(x.trace, writer.stop(x.ssa))
+    with x.tracing.at_caller() as writer:
+        return Array(x.tracing, writer.stop(x.ssa))

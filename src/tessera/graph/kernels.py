@@ -68,7 +68,7 @@ def call_kernel(kernel: Any, values: Sequence[Any]) -> Any:
         LanguageError: `not-traceable`.
         CallError: `written-argument`, or what does not fit.
     """
-    trace = next(value.trace for value in values if isinstance(value, Array))
+    trace = next(value.tracing for value in values if isinstance(value, Array))
     with trace.at_caller():
         if not isinstance(kernel, Kernel):
             raise LanguageError("kernels from files are not traced", code="not-traceable", help="call it outside")

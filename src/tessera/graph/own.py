@@ -26,7 +26,7 @@ class Tree:
     """
 
     def __init__(self, trace: Trace, tree: Any) -> None:
-        self.trace = trace
+        self.tracing = trace
         self.leaves, self.outline = flatten(tree)
         self.places = [at for at, leaf in enumerate(self.leaves) if isinstance(leaf, Array)]
 
@@ -39,15 +39,15 @@ class Tree:
         """Return the tree with other arrays."""
         leaves = list(self.leaves)
         for at, value in zip(self.places, values, strict=True):
-            leaves[at] = Array(self.trace, value)
+            leaves[at] = Array(self.tracing, value)
         return unflatten(self.outline, iter(leaves))
 
     def beside(self, values: Sequence[SSAValue | None]) -> Any:
         """Return a tree of tangents or cotangents: zeros where there is none, or no array."""
-        with self.trace.at_caller() as writer:
+        with self.tracing.at_caller() as writer:
             found: list[Any] = [0.0] * len(self.leaves)
             for at, own, value in zip(self.places, self.values, values, strict=True):
-                found[at] = Array(self.trace, writer.zeros_like(own) if value is None else value)
+                found[at] = Array(self.tracing, writer.zeros_like(own) if value is None else value)
         return unflatten(self.outline, iter(found))
 
     def read(self, tree: Any, what: str) -> list[SSAValue | None]:
@@ -75,11 +75,11 @@ class Tree:
         return [leaf for one, inner in children for leaf in self._alike(one, inner, what)]
 
     def _fitting(self, leaf: Any, own: Array, what: str) -> SSAValue:
-        with self.trace.at_caller() as writer:
-            found = self.trace.array(leaf).ssa
+        with self.tracing.at_caller() as writer:
+            found = self.tracing.array(leaf).ssa
             dims = dims_of(found), dims_of(own.ssa)
             if len(dims[0]) != len(dims[1]) or not all(map(writer.same, *dims)):
-                raise _bad(f"{what} gives {Array(self.trace, found)!r} for {own!r}", "it gives an array of its shape")
+                raise _bad(f"{what} gives {Array(self.tracing, found)!r} for {own!r}", "it gives an array of its shape")
             return writer.cast(found, own.element)
 
 

@@ -179,9 +179,9 @@ def _added_up(weights: Any, number: Any, count: int) -> Any:
     number = np.broadcast_to(number, weights.shape)
     if not array_type(weights.ssa).dtype.is_float:
         return _added_up(weights.astype(np.float64), number, count).astype(np.int64)
-    with weights.trace.at_caller() as writer:
+    with weights.tracing.at_caller() as writer:
         found = writer.add_rows(writer.with_ones(weights.ssa, [1]), number.ssa, Dim((), count))
-        return Array(weights.trace, writer.without(found, [1]))
+        return Array(weights.tracing, writer.without(found, [1]))
 
 
 @numpy(np.bincount)

@@ -27,7 +27,7 @@ def _chosen(x: Array, where: Any, instead: Any) -> Array:
     """Return elements where a condition holds, a number of their dtype elsewhere; all of them without one."""
     if where is None or where is True:
         return x
-    return x.trace.elementwise("select", (x, np.asarray(instead, x.dtype)), (where,))
+    return x.tracing.elementwise("select", (x, np.asarray(instead, x.dtype)), (where,))
 
 
 def _reduction(fn: str) -> Callable[..., Any]:
@@ -124,9 +124,9 @@ numpy(np.all)(_truth("all"))
 def _count(x: Any, axis: Any, keepdims: Any, where: Any, dtype: Any) -> Any:
     """Return how many elements a reduction along dimensions combines."""
     if where is None or where is True:
-        writer = x.trace.writer
-        return Array(x.trace, writer.size(writer.count(x.ssa, own_axes(x, axis)), dtype_of(dtype)))
-    counted = np.broadcast_to(x.trace.array(where), x.shape)
+        writer = x.tracing.writer
+        return Array(x.tracing, writer.size(writer.count(x.ssa, own_axes(x, axis)), dtype_of(dtype)))
+    counted = np.broadcast_to(x.tracing.array(where), x.shape)
     return np.sum(counted.astype(dtype), axis=axis, keepdims=keepdims)
 
 
@@ -148,8 +148,8 @@ def mean(
 def _degrees(x: Any, axis: Any, keepdims: Any, where: Any, less: Any) -> Any:
     """Return how many elements a reduction along dimensions combines, less a number; none where those are fewer."""
     if where is None or where is True:
-        left = size(x.trace, x.trace.writer.count(x.ssa, own_axes(x, axis))) - less
-        return x.trace.array(left if left > 0 else 0)
+        left = size(x.tracing, x.tracing.writer.count(x.ssa, own_axes(x, axis))) - less
+        return x.tracing.array(left if left > 0 else 0)
     return np.maximum(_count(x, axis, keepdims, where, np.float64) - less, 0)
 
 

@@ -306,7 +306,7 @@ def _slopes(x: Any, at: int, step: Any, edge_order: int) -> Any:
             code="bad-argument",
             location=caller_location(),
         )
-    places = x.trace.array(step)
+    places = x.tracing.array(step)
     if places.ndim:
         apart = np.reshape(np.diff(places), tuple(-1 if one == at else 1 for one in range(x.ndim)))
     else:

@@ -312,7 +312,7 @@ class Array(Traced):
         is_view: whether it is a part of an argument where NumPy's array would be, too.
     """
 
-    __slots__ = ("__weakref__", "_whole", "is_own", "is_view", "is_weak", "ssa", "target", "trace")
+    __slots__ = ("__weakref__", "_whole", "is_own", "is_view", "is_weak", "ssa", "target", "tracing")
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __init__(
@@ -324,7 +324,7 @@ class Array(Traced):
         is_weak: bool = False,
         is_view: bool = False,
     ) -> None:
-        self.trace, self.ssa, self.is_own, self.target, self.is_weak = trace, ssa, is_own, target, is_weak
+        self.tracing, self.ssa, self.is_own, self.target, self.is_weak = trace, ssa, is_own, target, is_weak
         self.is_view = is_view or target is not None
         self._whole: tuple[Callable[[], Array | None], Callable[[Array, Array], Array] | None] | None = None
 
@@ -336,7 +336,7 @@ class Array(Traced):
             back: gives what this array is, with the part that the view is changed; takes this array, and the view. None
                 where nothing says whether NumPy's would be a view.
         """
-        found = Array(self.trace, ssa, is_view=self.is_view, is_weak=self.is_weak)
+        found = Array(self.tracing, ssa, is_view=self.is_view, is_weak=self.is_weak)
         # A whole that nothing but its view names needs no change: only views of views are kept for theirs.
         found._whole = (weakref.ref(self) if self._whole is None else lambda: self), back
         return found
@@ -354,12 +354,12 @@ class Array(Traced):
     def given_back(self) -> SSAValue:
         """Return its value as a result: in memory of its own where NumPy's array would be."""
         shares = not self.is_view and isinstance(memory_of(self.ssa), BlockArgument)
-        return self.trace.writer.copy(self.ssa) if shares else self.ssa
+        return self.tracing.writer.copy(self.ssa) if shares else self.ssa
 
     @property
     def shape(self) -> tuple[Any, ...]:
         """The sizes: numbers, or sizes that differ from call to call."""
-        return tuple(size(self.trace, dim) for dim in dims_of(self.ssa))
+        return tuple(size(self.tracing, dim) for dim in dims_of(self.ssa))
 
     @property
     def ndim(self) -> int:
@@ -379,38 +379,38 @@ class Array(Traced):
     @property
     def is_differentiated(self) -> bool:
         """Whether a derivative is taken around what is traced."""
-        return self.trace.depth > 0
+        return self.tracing.depth > 0
 
     def join(self, value: Any) -> Any:
         """Return an array of the program around as one of the graph; anything else as it is."""
-        return self.trace.array(value) if arrays.is_array(value) else value
+        return self.tracing.array(value) if arrays.is_array(value) else value
 
     def filled(self, shape: Sequence[Any], dtype: DType) -> Array:
         """Return zeros beside the array."""
-        writer = self.trace.writer
+        writer = self.tracing.writer
         zero = writer.cast(writer.full(0.0, f32), dtype) if dtype.is_float else writer.full(0, dtype)
-        return Array(self.trace, writer.broadcast_to(zero, dims_from(shape)))
+        return Array(self.tracing, writer.broadcast_to(zero, dims_from(shape)))
 
     def copied(self) -> Array:
         """Return the array with elements that follow one another."""
-        return Array(self.trace, self.trace.writer.copy(self.ssa))
+        return Array(self.tracing, self.tracing.writer.copy(self.ssa))
 
     def call(self, step: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the results of a step of the library."""
         from tessera.graph.steps import call_step
 
-        return call_step(self.trace, step, arguments)
+        return call_step(self.tracing, step, arguments)
 
     def change(self, name: str, run: Any, changed: Sequence[Any], read: Sequence[Any], made: Sequence[Any]) -> Any:
         """Return the results of what changes arrays, this one or another of its graph among them."""
         from tessera.graph.changes import call_changing
 
-        return call_changing(self.trace, name, run, changed, read, made)
+        return call_changing(self.tracing, name, run, changed, read, made)
 
     @property
     def size(self) -> Any:
         """The number of elements."""
-        return size(self.trace, self.trace.writer.count(self.ssa, range(self.ndim)))
+        return size(self.tracing, self.tracing.writer.count(self.ssa, range(self.ndim)))
 
     @property
     def itemsize(self) -> int:
@@ -434,8 +434,8 @@ class Array(Traced):
 
     def apply(self, fn: str, *values: Any) -> Array:
         """Return an elementwise function of arrays and numbers, this one among them."""
-        with self.trace.at_caller():
-            return self.trace.elementwise(fn, values)
+        with self.tracing.at_caller():
+            return self.tracing.elementwise(fn, values)
 
     __add__, __radd__ = _operator("add"), _operator("add", True)
     __sub__, __rsub__ = _operator("sub"), _operator("sub", True)
@@ -466,7 +466,7 @@ class Array(Traced):
             CallError: `written-argument` for a part of an argument.
             TypeMismatchError: `shape-mismatch` or `dtype-mismatch` for elements that it has no room for.
         """
-        trace, own, other = self.trace, array_type(self.ssa), array_type(found.ssa)
+        trace, own, other = self.tracing, array_type(self.ssa), array_type(found.ssa)
         if trace.depth and self.is_view:
             return found
         if self.is_view and self.target is None:
@@ -612,17 +612,17 @@ class Array(Traced):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         from tessera.graph.dispatch import call_ufunc
 
-        return call_ufunc(self.trace, ufunc, method, inputs, options)
+        return call_ufunc(self.tracing, ufunc, method, inputs, options)
 
     def __array_function__(self, function: Any, _types: Any, args: Any, kwargs: Any) -> Any:
         from tessera.graph.dispatch import call_function
 
-        return call_function(self.trace, function, args, kwargs)
+        return call_function(self.tracing, function, args, kwargs)
 
     def astype(self, dtype: Any) -> Array:
         """Return the elements in another dtype, Tessera's or NumPy's."""
-        with self.trace.at_caller() as writer:
-            return Array(self.trace, writer.cast(self.ssa, dtype_of(dtype)))
+        with self.tracing.at_caller() as writer:
+            return Array(self.tracing, writer.cast(self.ssa, dtype_of(dtype)))
 
     def copy(self) -> Array:
         """Return an array of its own with the same elements."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -413,3 +416,56 @@ def test_masked_loads_of_several_registers(target: str) -> None:
     a[:] = np.arange(15)
     run(half_outside, [a, x], target)
     np.testing.assert_array_equal(x, [14, *range(1, 13)])
+
+
+@ts.kernel
+def rows_of_tiles(x: ts.Tensor["m", "n", ts.f32], y: ts.Tensor["m", "n", ts.f32]):
+    for i, j in ts.tile.grid((m, 4), (n, 64)):
+        y[i : i + 4, j : j + 64] = x[i : i + 4, j : j + 64] * 2.0
+
+
+@ts.kernel
+def sums_of_rows(x: ts.Tensor["m", "n", ts.f32], y: ts.Tensor["m", ts.f32]):
+    for i in ts.tile.grid((m, 4)):
+        total = ts.tile.zeros((4, 64), ts.f32)
+        for j in ts.tile.range(0, n, 64):
+            total = total + x[i : i + 4, j : j + 64]
+        y[i : i + 4] = ts.tile.sum(total, 1)
+
+
+@pytest.mark.parametrize(("kernel", "count"), [(rows_of_tiles, 1), (sums_of_rows, 2)], ids=["lanes", "rows too"])
+def test_accesses_outside_have_addresses_inside(kernel: Any, count: int):
+    """A masked access of no lanes takes a hundred nanoseconds where its address is not mapped."""
+    text = ts.compile(kernel, "x86-64-v4", dump=["ll"]).dumps["ll"]
+    made = dict(re.findall(r"(%\S+) = (.*)", text))
+    calls = [line for line in text.splitlines() if "call" in line and "@llvm.masked." in line and "16 x float" in line]
+    masked = [re.search(r"ptr align \d+ (%\w+)", line)[1] for line in calls]
+    assert masked
+
+    def selects(name: str) -> int:
+        line = made.get(name, "")
+        own = line.startswith("select i1") and line.endswith(", i64 0")
+        return own + sum(map(selects, {*re.findall(r"%\w+", line)} if not line.startswith("phi") else ()))
+
+    assert min(map(selects, masked)) >= count
+
+
+def at_the_end_of_memory(shape: tuple[int, int]) -> Any:
+    """Return an array that ends where mapped memory does; the page before its first one is not mapped either."""
+    page, size = mmap.PAGESIZE, 4 * shape[0] * shape[1]
+    pages = -(-size // page)
+    whole = mmap.mmap(-1, (pages + 2) * page)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(whole))
+    for at in (0, pages + 1):
+        assert not ctypes.CDLL(None).mprotect(ctypes.c_void_p(start + at * page), page, 0)
+    return np.frombuffer(whole, np.float32, size // 4, (pages + 1) * page - size).reshape(shape)
+
+
+@pytest.mark.parametrize("target", _runnable())
+@pytest.mark.parametrize("shape", [(5, 67), (1, 3), (9, 64), (4, 130)])
+def test_rows_at_the_end_of_memory(target: str, shape: tuple[int, int]):
+    """Pages before and behind are not mapped."""
+    x, y = (at_the_end_of_memory(shape) for _ in range(2))
+    x[:] = np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
+    run(rows_of_tiles, [x, y], target)
+    np.testing.assert_array_equal(y, x * 2)

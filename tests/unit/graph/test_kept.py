@@ -84,7 +84,7 @@ def keys_of(*functions):
 def traced_arguments(traced, args):
     leaves, outline = flatten((args, {}))
     places, whole, _ = traced._arrays(leaves)
-    return leaves, outline, places, [arrays.view(whole[at], "an array") for at in places]
+    return leaves, outline, places, [arrays.view(whole[at], "an array") for at in places], whole[places[0]]
 
 
 def test_graphs_that_differ_have_keys_that_differ():

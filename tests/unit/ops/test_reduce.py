@@ -36,6 +36,7 @@ SHAPES = [
 of_negative_rows = ts.jit(lambda x: np.sum(-x, axis=1))
 LONG = {
     "rows in a graph": lambda x: -np.asarray(of_negative_rows(x)),
+    "rows": lambda x: r.sum(x, 1),
     "columns": lambda x: r.sum(np.ascontiguousarray(x.T), 0),
     "an array": lambda x: r.sum(x)[None],
 }

@@ -60,6 +60,35 @@ def row_sums(
 
 
 @ts.kernel
+def long_row_sums(
+    x: ts.Tensor[A, N, T],
+    middle: ts.Tensor[A, S] | None,
+    y: ts.Tensor[P, A, Y],
+    each: I64,
+    divisor: F64,
+    kind: Constant,
+    finish: Constant,
+    acc: Constant,
+    BA: Constant,
+    BN: Constant,
+    span: Constant,
+):
+    """Sums along rows as `row_sums`, of sums of `span` elements: the error grows with the terms of the longest sum."""
+    ts.assume(each % BN == 0)
+    for p, a in ts.tile.grid((P, 1), (A, BA)):
+        total = ts.tile.zeros((BA, BN), acc)
+        end = min((p + 1) * each, N)
+        for first in ts.tile.range(p * each, end, span):
+            some = ts.tile.zeros((BA, BN), acc)
+            for n in ts.tile.range(first, min(first + span, end), BN):
+                inside = (n + ts.tile.arange(BN, dtype=ts.i64) < N)[None, :]
+                centre = middle[a : a + BA][:, None] if middle is not None else None
+                some = some + term(x[a : a + BA, n : n + BN].to(acc), centre, inside, kind)
+            total = total + some
+        y[p, a : a + BA] = closed(ts.tile.sum(total, 1), divisor, finish)
+
+
+@ts.kernel
 def column_sums(
     x: ts.Tensor[A, N, B, T],
     middle: ts.Tensor[A, B, S] | None,

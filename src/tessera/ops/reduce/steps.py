@@ -119,9 +119,12 @@ def _launch(results: Arguments, x: Any, kind: str, less: float, dtype: str) -> N
 def _sums(x: Any, middle: Any, y: Any, kind: str, divisor: float, acc: DType) -> None:
     """Run the kernels of a sum: in parts, then over these."""
     of, finish = SUMS[kind]
-    parts, each = _parts(x, None if rows.is_simt(x) or acc == i64 else _MOST_STEPS_ON_CPUS)
-    kernel = LAST[kind] = kernels.row_sums if len(x.shape) == 2 else kernels.column_sums
-    block = _own_blocks(x)
+    is_exact = rows.is_simt(x) or acc == i64
+    parts, each = _parts(x, None if is_exact else _MOST_STEPS_ON_CPUS)
+    kernel, block = kernels.row_sums if len(x.shape) == 2 else kernels.column_sums, _own_blocks(x)
+    if len(x.shape) == 2 and not is_exact and each > (span := _MOST_STEPS_ON_CPUS * block["BN"]):
+        kernel, block = kernels.long_row_sums, block | {"span": span}
+    LAST[kind] = kernel
     if parts == 1:
         kernel(x, middle, y[None], each, divisor, kind=of, finish=finish, acc=acc, **block)
         return
