@@ -72,6 +72,5 @@ def _tensor(array: Any, kind: Any, device: Device) -> Any:
     held = array if shares_memory(array, device) else np.array(array, order="C")
     if held.dtype.isbuiltin == 1:
         return torch.from_numpy(held)
-    return torch.from_numpy(held.view(f"i{held.itemsize}")).view(
-        kind
-    )  # bfloat16 and float8 are no types of NumPy's own
+    bits = held.view(f"i{held.itemsize}")  # bfloat16 and float8 are no types of NumPy's own
+    return torch.from_numpy(bits).view(kind)

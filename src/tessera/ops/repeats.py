@@ -26,7 +26,7 @@ from tessera.numerics.profiles import current_profile
 from tessera.ops import arrays
 from tessera.ops.forms import Form, creator, form_of
 from tessera.ops.rules import RULES
-from tessera.ops.watching import is_laid, range_of, watched
+from tessera.ops.watching import has_modes, is_laid, range_of, watched
 from tessera.runtime.recording import Launched, Made, Recorder, current, recording
 
 _P = ParamSpec("_P")
@@ -56,16 +56,14 @@ def repeated(function: Callable[Concatenate[Any, _P], _R]) -> Callable[Concatena
         if asked is None:
             return function(self, *args, **kwargs)
         found = known.get(asked.key)
-        if isinstance(found, Repeat):
-            if found.is_here is None or found.is_here():
-                if found.lock.acquire(blocking=False):
-                    try:
-                        result = found(asked)
-                    finally:
-                        found.lock.release()
-                    _explained[id(self)] = found.explained
-                    return result
-        elif found == "once" and not _is_captured(torch, asked):
+        if isinstance(found, Repeat) and found.take():
+            try:
+                result = found(asked)
+            finally:
+                found.lock.release()
+            _explained[id(self)] = found.explained
+            return result
+        if found == "once" and not _is_captured(torch, asked):
             known[asked.key] = "never"
             result, known[asked.key] = _recorded(lambda: function(self, *args, **kwargs), self, asked)
             return result
@@ -106,7 +104,7 @@ class _Asked(NamedTuple):
 
 def _asked(torch: Any, owner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Asked | None:
     """Return a call of `owner`, None for one that has to run as it is written."""
-    if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack() or current() is not None:
+    if has_modes(torch) or current() is not None:
         return None
     switches = settings()
     if switches.debug or switches.interpret or not switches.entry or torch.autograd.forward_ad._current_level >= 0:
@@ -176,7 +174,7 @@ class Repeat:
     def __init__(self, launches: Together, forms: Sequence[Form], like: Any, give: Give, explained: Any) -> None:
         self.lock = Lock()
         """Held by a run: parameters are put where the last run's were."""
-        create, self.is_here = creator(like.device)
+        create, self._is_here = creator(like.device)
         self.explained = explained
         self._create, self._give = create, give
         self._run, self._order = launches.table.run, launches.owners
@@ -184,6 +182,10 @@ class Repeat:
         kind = arrays.torch_dtypes()["u8"]
         self._memory = [((launches.bytes_,), (1,), kind)] * (launches.bytes_ > 0)
         self._stream = stream_source([like], arrays.view(like, "argument").device)
+
+    def take(self) -> bool:
+        """Return whether this thread may run it, which then holds the lock."""
+        return (self._is_here is None or self._is_here()) and self.lock.acquire(blocking=False)
 
     def __call__(self, call: _Asked) -> Any:
         """Start the launches.

@@ -15,6 +15,7 @@ from typing import Any, cast
 from tessera.errors import CallError
 from tessera.ops.repeats import repeated
 from tessera.ops.steps import Arguments, Gradient, Step, as_tuple, is_followed
+from tessera.ops.watching import has_modes
 
 NAMESPACE = "tessera"
 
@@ -48,9 +49,7 @@ def followed(step: Step, arguments: Arguments) -> Arguments:
 
 def _is_plain(torch: Any, arguments: Arguments) -> bool:
     """Return whether no mode or transform of PyTorch takes part in a call, and no tensor of another class."""
-    if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
-        return False
-    if torch._C._functorch.peek_interpreter_stack() is not None:
+    if has_modes(torch) or torch._C._functorch.peek_interpreter_stack() is not None:
         return False
     listed = [one for some in arguments if isinstance(some, list | tuple) for one in cast("Arguments", some)]
     if any(isinstance(one, torch.Tensor) for one in listed):  # a function sees tensors that are arguments only

@@ -37,6 +37,11 @@ def is_laid(array: Any, view: ArrayView) -> bool:
     return whole and list(view.strides) == sorted(view.strides, reverse=True)
 
 
+def has_modes(torch: Any) -> bool:
+    """Return whether modes of PyTorch see what is called."""
+    return bool(torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack())
+
+
 @contextmanager
 def watched(like: Any, recorder: Recorder) -> Generator[None]:
     """Refuse what PyTorch does inside, other than views and new memory: no launch of ours does it again."""

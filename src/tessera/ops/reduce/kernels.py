@@ -35,6 +35,17 @@ def closed(total: Any, divisor: Any, finish: Any) -> Any:
     return ts.tile.sqrt(total) if finish == "root" else total
 
 
+@ts.function
+def added(total: Any, x: Any, middle: Any, a: Any, first: Any, end: Any, kind: Any) -> Any:
+    """Return sums of rows from `a` on, a column for each of a block's, with what follows from `first` to `end`."""
+    BA, BN = total.shape
+    for n in ts.tile.range(first, end, BN):
+        inside = (n + ts.tile.arange(BN, dtype=ts.i64) < x.shape[1])[None, :]
+        centre = middle[a : a + BA][:, None] if middle is not None else None
+        total = total + term(x[a : a + BA, n : n + BN].to(total.dtype), centre, inside, kind)
+    return total
+
+
 @ts.kernel
 def row_sums(
     x: ts.Tensor[A, N, T],
@@ -52,10 +63,7 @@ def row_sums(
     ts.assume(each % BN == 0)
     for p, a in ts.tile.grid((P, 1), (A, BA)):
         total = ts.tile.zeros((BA, BN), acc)
-        for n in ts.tile.range(p * each, min((p + 1) * each, N), BN):
-            inside = (n + ts.tile.arange(BN, dtype=ts.i64) < N)[None, :]
-            centre = middle[a : a + BA][:, None] if middle is not None else None
-            total = total + term(x[a : a + BA, n : n + BN].to(acc), centre, inside, kind)
+        total = added(total, x, middle, a, p * each, min((p + 1) * each, N), kind)
         y[p, a : a + BA] = closed(ts.tile.sum(total, 1), divisor, finish)
 
 
@@ -79,12 +87,7 @@ def long_row_sums(
         total = ts.tile.zeros((BA, BN), acc)
         end = min((p + 1) * each, N)
         for first in ts.tile.range(p * each, end, span):
-            some = ts.tile.zeros((BA, BN), acc)
-            for n in ts.tile.range(first, min(first + span, end), BN):
-                inside = (n + ts.tile.arange(BN, dtype=ts.i64) < N)[None, :]
-                centre = middle[a : a + BA][:, None] if middle is not None else None
-                some = some + term(x[a : a + BA, n : n + BN].to(acc), centre, inside, kind)
-            total = total + some
+            total = total + added(ts.tile.zeros((BA, BN), acc), x, middle, a, first, min(first + span, end), kind)
         y[p, a : a + BA] = closed(ts.tile.sum(total, 1), divisor, finish)
 
 
