@@ -375,7 +375,19 @@ def _copy(op: BulkCopyOp, machine: Machine) -> None:
     buffer: Shared = machine.get(op.buffer)
     write_buffer(buffer, State.IN_FLIGHT, op, machine)
     data = read_box(op, machine, np.zeros((), buffer.data.dtype)[()])
+    if op.loose is not None:
+        _spoil(op, machine, data)
     barrier.copies.append(BulkCopy(op, buffer, data if op.tf32 is None else tf32(data)))
+
+
+def _spoil(op: BulkCopyOp, machine: Machine, data: Array) -> None:
+    """Overwrite what a copy has past a tensor's end where nobody needs it, so that whoever does is found out."""
+    assert op.loose is not None
+    tensor, offsets, *_ = box_of(op, machine)
+    axis = op.loose.data
+    inside = max(tensor.array.shape[axis] - offsets[axis], 0)
+    past = np.moveaxis(data, op.kept.index(axis), 0)[inside:]
+    past[...] = np.iinfo(data.dtype).max if data.dtype.kind in "iu" else np.asarray(np.nan, data.dtype)
 
 
 @handles(BulkStoreOp)

@@ -216,6 +216,14 @@ RING = Decision(
     0,
     None,
 )
+LOOSE_END = Decision(
+    "loose_end",
+    "the dimension of the tensor, counted from 1, past whose end it does not matter what is loaded",
+    (LoadOp,),
+    ("trim-boxes",),
+    0,
+    None,
+)
 CLUSTER = Decision("cluster", "programs of a cluster", (GridOp,), ("pair-tiles", "split-k"), 1, 8)
 SPLIT_K = Decision("split_k", "programs that share each tile's loop", (GridOp,), ("split-k",), 1, 8)
 STREAM_K = Decision("stream_k", "programs share out the steps of the last tiles", (GridOp,), ("stream-k",))

@@ -23,7 +23,7 @@ from tessera.ir.attributes import ints
 
 @irdl_custom_directive
 class Int(CustomDirective):
-    """`custom<Int>($axis)`: an `IntAttr` as a plain number."""
+    """`custom<Int>($axis)`: an `IntAttr` as a plain number; may anchor a group, absent when there is none."""
 
     value: AttributeVariable
 
@@ -36,6 +36,17 @@ class Int(CustomDirective):
         state.print_whitespace(printer)
         printer.print_string(str(cast(IntAttr, self.value.get(op)).data))
         state.should_emit_space = True
+
+    def set_empty(self, state: ParsingState) -> None:
+        """Leave the number out where the group is absent."""
+
+    def is_present(self, op: IRDLOperation) -> bool:
+        """Return whether there is a number."""
+        return self.value.get(op) is not None
+
+    def is_anchorable(self) -> bool:
+        """Return that it may decide whether an optional group is there."""
+        return True
 
 
 @irdl_custom_directive

@@ -101,6 +101,7 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.hopper.start_together import StartTogetherPass
         from tessera.schedule.hopper.stores import BulkStoresPass
         from tessera.schedule.hopper.stream_k import StreamKPass
+        from tessera.schedule.hopper.trim_boxes import TrimBoxesPass
         from tessera.schedule.hopper.warp_specialize import WarpSpecializePass
         from tessera.schedule.raise_copies import RaiseCopiesPass
 
@@ -122,6 +123,7 @@ class NvidiaPlatform(Platform):
             SumsOfProductsPass(target, knobs),
             FitBlocksPass(target, knobs),
             DeepenStepsPass(target, knobs),
+            TrimBoxesPass(target, knobs),
             DivideRowsPass(target, knobs),
             SplitTilesPass(target, knobs),
             SplitKPass(target, knobs),

@@ -1,37 +1,46 @@
 """What products reach of a GPU's rates (`target.machines`), and what else takes time: the numbers plans are chosen by.
 
-Rates of tiles and what is added to them are fitted to 3 280 schedules of 210 products on an H100, beside rates that
-were fitted to 2 400 of 141 others (`benchmarks/regret.py`), those of products by threads to 1 800 of 144 on an H200;
-those of tf32 and f64 come from an H200, too. What launches take, programs that share tiles, copies of operands, rows
-that begin anywhere and long sums by threads is fitted to 1 500 schedules of 190 products on an H200.
+Rates of tiles and what is added to them are fitted to 1 100 schedules of 87 products on an H200 that fetch nothing from
+outside of tensors (`trim-boxes`); those of products by threads to 1 800 of 144; those of tf32 and f64 come from an
+H200, too. What copies of operands take, rows that begin anywhere and long sums by threads is fitted to 1 500 schedules
+of 190 products on an H200.
 """
 
 from __future__ import annotations
 
 TILE_RATE = {
-    (128, 256): 1.17,
-    (256, 128): 0.924,
-    (128, 128): 0.766,
-    (128, 192): 0.964,
-    (192, 128): 0.962,
-    (64, 192): 0.772,
-    (64, 256): 0.761,
-    (128, 64): 0.55,
-    (64, 128): 0.711,
-    (64, 64): 0.507,
-    (128, 32): 0.335,
-    (64, 32): 0.299,
+    (128, 256): 1.22,
+    (256, 128): 1.19,
+    (128, 224): 1.09,
+    (224, 128): 1.06,
+    (128, 192): 1.2,
+    (192, 128): 1.16,
+    (128, 160): 1.09,
+    (160, 128): 1.04,
+    (128, 128): 1.15,
+    (64, 256): 1.11,
+    (64, 224): 0.988,
+    (64, 192): 1.15,
+    (64, 160): 0.854,
+    (64, 128): 0.904,
+    (128, 96): 0.841,
+    (96, 128): 1,
+    (128, 64): 0.917,
+    (64, 96): 0.732,
+    (64, 64): 0.644,
+    (128, 32): 0.506,
+    (64, 32): 0.501,
 }
 """Part of the matrix units' rate (`Machine.flops`) that a tile of this size reaches, for warp-specialised products."""
 
-COOL = 1.18
-COOL_GROWTH = 0.688
+COOL = 1.08
+COOL_GROWTH = 0.623
 """Multiprocessors are faster where others are idle, as the power of the GPU is limited: by the number of all by that
 of those that work, or the first of these if it is less, to the power of the second."""
 
-ACROSS_LINES = 1.89
+ACROSS_LINES = 2.87
 """How much longer operands take from the L2 cache whose rows are no multiples of 128 bytes (3000, 4104 terms)."""
-PAIRED_RATE = 0.976
+PAIRED_RATE = 0.914
 """Part of the rate that pairs of programs reach which fetch an operand together."""
 
 CLUSTERED = {1: 1.0, 2: 1.0, 4: 0.85, 8: 0.75}
@@ -41,14 +50,14 @@ WRITTEN_ACROSS = 1.0
 WRITTEN_SINGLE = 3.0
 """Lines that memory moves more for each row of a tile that begins or ends inside one: at multiples of 16 bytes, and
 anywhere. Fitted to 767 schedules of 48 products with 16 to 248 terms, whose time is that of their results."""
-SHARED_COLUMNS = 1.3
+SHARED_COLUMNS = 1.63
 ONE_COLUMN = 0.951
-READ_AGAIN = 0.5
+READ_AGAIN = 0.497
 """What memory takes longer where programs fetch both operands, and one of them, together; and the power by which it
 does where those of several waves fetch them again."""
 
-ALONE = 1.45
-STARTING = 0.481e-6
+ALONE = 1.35
+STARTING = 0.523e-6
 """How much faster the L2 cache serves a few programs, and seconds by which the start of as many as run at once is later
 than that of one."""
 
@@ -57,32 +66,32 @@ EXCHANGE = 44e9
 """Seconds that one more program of a cluster adds where threads multiply, and bytes of its partial sums that another
 one reads in a second."""
 
-SPLIT_RATE = 0.767
-SPLIT_GROWTH = 0.245
+SPLIT_RATE = 0.584
+SPLIT_GROWTH = 0.471
 """Part of the rate that programs reach which share a tile in a cluster, and the power of all multiprocessors by theirs
 with which it grows: few programs have more of the cache and of memory each. These, `EXCHANGE` and what follows of crews
 are fitted to 1030 schedules of 80 products of which half have at most 66 tiles of 64 x 64 (benchmarks/regret.py)."""
 
-SPLIT_START = 0.66e-6
-SECOND_CREW = 0.5e-6
+SPLIT_START = 0.397e-6
+SECOND_CREW = 0.52e-6
 """Seconds that a launch takes longer whose programs share tiles in clusters, or have two warpgroups for a tile."""
 
-TURNS_RATE = {(128, 128): 0.92, (64, 256): 0.763, (64, 128): 0.581, (64, 64): 0.424}
+TURNS_RATE = {(128, 128): 1.09, (64, 256): 1.08, (64, 128): 0.92, (64, 64): 0.7}
 """The same part where two groups of warps take tiles in turn, so that the ends of tiles overlap products."""
-SECOND_GROUP = 0.196e-6
+SECOND_GROUP = 0.137e-6
 """Seconds until the second of them has its first tile."""
 
-SHARED_RATE = 0.782
-SHARING = 0.13e-6
+SHARED_RATE = 0.967
+SHARING = 2.22e-6
 """Part of the rate where programs share the last tiles' steps through memory (stream-K), and seconds added."""
-CREW_RATE = 0.758
-CREW_MEETING = 3.0e-6
+CREW_RATE = 1.03
+CREW_MEETING = 2.91e-6
 CREW_LEFT = 0.974e11
 """Part of the rate where several programs share each of a few tiles, seconds added, and bytes of what others left that
 the last of them reads in a second."""
 
-PARTS_RATE = 0.986
-JOINING = 3.4e-6
+PARTS_RATE = 1.02
+JOINING = 2.1e-6
 JOINED = 1.84e12
 """Seconds that a second launch adds which adds up what programs leave in scratch memory, and bytes of that which are
 stored and read again in a second."""
@@ -91,11 +100,11 @@ APART = 1.79
 CACHE_BYTES = 50e6
 """What they fetch, each at other terms, by the rate of memory, where operands are larger than this."""
 
-LEAST_TILE = 0.792e-6
+LEAST_TILE = 0.73e-6
 """Seconds that a tile takes at least, however few its terms: its copies and its store are waited for."""
-BETWEEN = 0.281e-6
+BETWEEN = 0.328e-6
 SHARE = 128
-STORE = 0.662e-6
+STORE = 0.783e-6
 SINGLE_STORE = 1.46e-6
 STORING_WARPS = 4
 OPERATION = 0.27e-6
@@ -105,7 +114,7 @@ STORED_COLUMNS = 128
 STORED_GROWTH = 0.6
 """The power by which more warps than that take longer for single elements, the more columns beside these a tile has."""
 
-TURNED_RATE = {16: 0.215, 32: 0.413, 64: 0.46}
+TURNED_RATE = {16: 0.345, 32: 0.66, 64: 0.74}
 """By rows, the part of the matrix units' rate that tiles of turned products reach."""
 
 BY_REGISTERS = 0.89

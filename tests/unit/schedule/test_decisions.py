@@ -11,6 +11,7 @@ from xdsl.dialects.builtin import IntAttr, ModuleOp, StringAttr
 from xdsl.utils.exceptions import VerifyException
 
 import tessera as ts
+from tessera.canonicalize.stages import CANONICALIZE
 from tessera.driver.pipeline import schedule_passes
 from tessera.errors import CompilerFault, VerifyError
 from tessera.ir.decisions import DECISIONS, PREFIX, check_decisions
@@ -120,8 +121,11 @@ def carried(module: ModuleOp) -> set[str]:
 
 def test_each_decision_is_written_by_the_passes_that_it_names() -> None:
     found: dict[str, set[str]] = {}
-    for kernel, sizes, target, knobs in SCHEDULES:
+    schedules = [((), one) for one in SCHEDULES] + [(CANONICALIZE, (gemm, CUBE, "sm_90a", Knobs()))]
+    for first, (kernel, sizes, target, knobs) in schedules:
         module = aligned(kernel, sizes)
+        for step in first:
+            step.apply(module)
         before = carried(module)
         assert before == set()
         for step in schedule_passes(target_named(target), knobs):

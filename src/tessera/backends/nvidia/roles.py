@@ -5,6 +5,7 @@ Source: PTX ISA 9.2, "mbarrier", "cp.async.bulk.tensor", "setmaxnreg".
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from math import prod
 
@@ -150,21 +151,36 @@ def emit_bulk_copy(emitter: NvidiaEmitter, op: BulkCopyOp) -> None:
                 base = emitter.ops.binary("add", I32, base, moved)
             else:
                 coordinates[axis] = emitter.ops.binary("add", I32, coordinates[axis], moved)
-    for panel in range(panels):
-        offset = base if panel == 0 else emitter.ops.binary("add", I32, base, str(panel * panel_bytes))
-        first = coordinates[0]
-        if panel:
-            first = emitter.ops.binary("add", I32, first, str(panel * box[0]))
+    end = None if op.end is None else emitter.ops.convert("trunc", I64, emitter.unit(op.end), I32)
+
+    def plus(value: str, more: int) -> str:
+        return emitter.ops.binary("add", I32, value, str(more)) if more else value
+
+    for panel, (axis, place, moved) in itertools.product(range(panels), _boxes_of_panel(op, panel_bytes)):
+        here = list(coordinates)
+        here[0] = plus(here[0], panel * box[0])
+        here[axis] = plus(here[axis], place)
         args = [
-            ("i32", emitter.shared_address(offset)),
+            ("i32", emitter.shared_address(plus(base, panel * panel_bytes + moved))),
             ("ptr", emitter.unit(op.map)),
             ("i32", barrier),
-            ("i32", first),
-            *(("i32", c) for c in coordinates[1:]),
+            *(("i32", coordinate) for coordinate in here),
             *[("i16", str((1 << programs) - 1))] * (programs > 1),
             *once,
         ]
+        if end is not None and op.end_axis is not None:
+            args.append(("i1", emitter.fn.assign(f"icmp slt i32 {here[op.end_axis.data]}, {end}")))
         emitter.asm(text, constraints, [], args)
+
+
+def _boxes_of_panel(op: BulkCopyOp, panel_bytes: int) -> list[tuple[int, int, int]]:
+    """Return the copies of a panel: an axis of the box, how far along it each starts, and in how many bytes."""
+    axis, buffer = 0 if op.end_axis is None else op.end_axis.data, op.buffer.type
+    assert isinstance(buffer, BufferType)
+    if not axis:
+        return [(0, 0, 0)]
+    size = _bytes_of(op)
+    return [(axis, number * op.box_sizes[axis], number * size) for number in range(panel_bytes // size)]
 
 
 def _copy_text(op: BulkCopyOp) -> tuple[str, str]:
@@ -176,11 +192,22 @@ def _copy_text(op: BulkCopyOp) -> tuple[str, str]:
     copy = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes{several}"
     places = f"[$0], [$1, {{{names}}}], [$2]{mask}"
     text, kinds = f"{copy} {places};", ["r", "l", "r", *["r"] * rank, *["h"] * (programs > 1)]
+    inside = f"@${len(kinds) + (op.once is not None)} " if op.end is not None else ""
+    text = f"{inside}{text}"
     if op.once is not None:  # chosen at each copy: held as a bool, it takes no register
-        choice = f"selp.b64 policy, {_EVICT_FIRST}, {_EVICT_NORMAL}, ${3 + rank + (programs > 1)};"
-        text = f"{{ .reg .b64 policy; {choice} {copy}.L2::cache_hint {places}, policy; }}"
+        choice = f"selp.b64 policy, {_EVICT_FIRST}, {_EVICT_NORMAL}, ${len(kinds)};"
+        text = f"{{ .reg .b64 policy; {choice} {inside}{copy}.L2::cache_hint {places}, policy; }}"
         kinds.append("b")
+    if inside:
+        kinds.append("b")
+        text += f" {inside.replace('@', '@!')}mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [$2], {_bytes_of(op)};"
     return text, ",".join([*kinds, "~{memory}"])
+
+
+def _bytes_of(op: BulkCopyOp) -> int:
+    """Return the bytes of one copy."""
+    assert isinstance(op.buffer.type, BufferType)
+    return prod(op.box_sizes) * op.buffer.type.dtype.bytes
 
 
 def _steps_of_parts(op: BulkCopyOp, panels: int, panel_bytes: int) -> list[tuple[int | None, int]]:

@@ -14,6 +14,7 @@ from xdsl.irdl import (
     AttrSizedOperandSegments,
     operand_def,
     opt_operand_def,
+    opt_prop_def,
     prop_def,
     region_def,
     result_def,
@@ -130,6 +131,7 @@ class BulkCopyOp(TesseraOp):
     of one copy in the same order. A buffer wider than the box is filled panel by panel. The thread of each of a
     cluster's `programs` copies a part, of the panels (`part_axis` = 0) or of the rows along another axis of the box,
     to the buffers and barriers of all of them. Where `once` is true, the box leaves the caches before other data.
+    With an `end`, a copy is left out that would start there or later along `end_axis`: only its bytes count.
     """
 
     name = "tessera_target.bulk_copy"
@@ -139,14 +141,17 @@ class BulkCopyOp(TesseraOp):
     at = operand_def(index)
     coordinates = var_operand_def(index)
     once = opt_operand_def(i1)
+    end = opt_operand_def(index)
     box = prop_def(ArrayAttr[IntAttr])
     programs = prop_def(IntAttr)
     part_axis = prop_def(IntAttr)
+    end_axis = opt_prop_def(IntAttr)
     traits = traits_def(*effect(Effect.MEMORY))
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     assembly_format = (
         "$map `[` $coordinates `]` `box` custom<Ints>($box) `programs` custom<Int>($programs) "
-        "`axis` custom<Int>($part_axis) (`once` $once^)? `into` $buffer `,` $barriers `[` $at `]` attr-dict "
+        "`axis` custom<Int>($part_axis) (`once` $once^)? (`end` $end^ `along` custom<Int>($end_axis))? "
+        "`into` $buffer `,` $barriers `[` $at `]` attr-dict "
         "`:` type($map) `,` type($buffer) `,` type($barriers)"
     )
     custom_directives = (Int, Ints)
@@ -162,13 +167,17 @@ class BulkCopyOp(TesseraOp):
         programs: int = 1,
         part_axis: int = 0,
         once: SSAValue | None = None,
+        end: tuple[int, SSAValue] | None = None,
     ):
+        """Make the op; `end` is an axis of the box, and where the tensor ends along it."""
+        last = [] if end is None else [end[1]]
         super().__init__(
-            operands=[buffer, map, barriers, at, list(coordinates), [once] if once is not None else []],
+            operands=[buffer, map, barriers, at, list(coordinates), [once] if once is not None else [], last],
             properties={
                 "box": ints(box),
                 "programs": IntAttr(programs),
                 "part_axis": IntAttr(part_axis),
+                "end_axis": None if end is None else IntAttr(end[0]),
             },
         )
 
@@ -183,6 +192,8 @@ class BulkCopyOp(TesseraOp):
             raise VerifyException("a bulk copy has one coordinate per dimension of its box")
         if not 1 <= self.programs.data <= 16 or not 0 <= self.part_axis.data < len(self.box_sizes):
             raise VerifyException("1 to 16 programs share a copy, along an axis of its box")
+        if (self.end is None) != (self.end_axis is None) or (self.end is not None and self.programs.data > 1):
+            raise VerifyException("an end is along an axis of the box, of a copy that no programs share")
 
 
 @op_definition

@@ -143,7 +143,8 @@ class BarrierWaitOp(TesseraOp):
 class BulkCopyOp(TesseraOp, Slice):
     """Starts copying a bounded box of a tensor to a shared buffer; its bytes count towards barrier `at`.
 
-    Elements outside the tensor become zero and count too. The buffer may be read once the barrier's phase has ended.
+    Elements outside the tensor become zero and count too, but past the end of its dimension `loose`, where they may
+    become anything, for nobody needs them. The buffer may be read once the barrier's phase has ended.
     Each of the `programs` of a cluster that copy the same box fetches a part of it for all of them. Where `once` is
     true, no other tile fetches the box, so that caches need not keep it. With `tf32` the copy engine rounds f32
     elements to tf32's 10 bits of mantissa, to nearest even, on their way.
@@ -159,12 +160,14 @@ class BulkCopyOp(TesseraOp, Slice):
     sizes = prop_def(ArrayAttr[IntAttr])
     drop = prop_def(ArrayAttr[IntAttr])
     programs = prop_def(IntAttr)
+    loose = opt_prop_def(IntAttr)
     tf32 = opt_prop_def(UnitAttr)
     traits = traits_def(*effect(Effect.MEMORY))
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     assembly_format = (
         "$tensor `[` $offsets `]` custom<Ints>($sizes) (`drop` custom<Ints>($drop)^)? `into` $buffer `,` "
-        "$barriers `[` $at `]` `programs` custom<Int>($programs) (`once` $once^)? (`tf32` $tf32^)? attr-dict "
+        "$barriers `[` $at `]` `programs` custom<Int>($programs) (`loose` custom<Int>($loose)^)? (`once` $once^)? "
+        "(`tf32` $tf32^)? attr-dict "
         "`:` type($tensor) `,` type($buffer) `,` type($barriers)"
     )
     custom_directives = (Int, Ints)
@@ -181,6 +184,7 @@ class BulkCopyOp(TesseraOp, Slice):
         programs: int = 1,
         once: SSAValue | None = None,
         tf32: bool = False,
+        loose: int | None = None,
     ):
         super().__init__(
             operands=[buffer, tensor, barriers, at, list(offsets), [once] if once is not None else []],
@@ -188,6 +192,7 @@ class BulkCopyOp(TesseraOp, Slice):
                 "sizes": ints(sizes),
                 "drop": ints(drop),
                 "programs": IntAttr(programs),
+                "loose": None if loose is None else IntAttr(loose),
                 "tf32": UnitAttr() if tf32 else None,
             },
         )
@@ -197,6 +202,8 @@ class BulkCopyOp(TesseraOp, Slice):
         self.verify_slice(self.buffer.type)
         if self.programs.data < 1:
             raise VerifyException("at least one program copies")
+        if self.loose is not None and self.loose.data not in self.kept:
+            raise VerifyException("the loose dimension is one of the box's")
         if self.tf32 is not None and dtype_of(element_of(self.tensor.type)).name != "f32":
             raise VerifyException("only f32 is rounded to tf32 on its way")
 

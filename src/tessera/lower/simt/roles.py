@@ -37,7 +37,7 @@ from tessera.lower.simt.placement import Placements, infers, place_block
 from tessera.lower.simt.rules import lowers
 from tessera.numerics import dtypes
 from tessera.target.artifact import MOST_MAPPED
-from tessera.target.boxes import map_order, panel_box, shared_axis
+from tessera.target.boxes import TRIMMED_ROWS, map_order, panel_box, shared_axis
 
 
 @infers(RolesOp)
@@ -169,11 +169,31 @@ def _copy(context: SimtContext, op: BulkCopyOp) -> None:
         raise CompilerFault(f"{programs} programs cannot share out a copy of {sizes}")
     if part_axis:
         box[part_axis] //= programs
+    end = _end(context, op, order, box) if programs == 1 else None
     map_ = context.params.tensor_map(arg, order, box, "tf32" if op.tf32 is not None else None)
     coordinates = [_coordinate(context, op, axis) for axis in order]
     buffer, barriers, at = (context.scalar(value) for value in (op.buffer, op.barriers, op.at))
     once = None if op.once is None else context.scalar(op.once)
-    context.emit(target.BulkCopyOp(buffer, map_, barriers, at, coordinates, box, programs, part_axis, once))
+    context.emit(target.BulkCopyOp(buffer, map_, barriers, at, coordinates, box, programs, part_axis, once, end))
+
+
+def _end(context: SimtContext, op: BulkCopyOp, order: Sequence[int], box: list[int]) -> tuple[int, SSAValue] | None:
+    """Return the axis of a box along which copies past the tensor's end are left out, and that end; None without one.
+
+    The box is cut into several along it, but along rows of a panel.
+    """
+    if op.loose is None:
+        return None
+    axis = order.index(op.loose.data)
+    if axis and box[axis] % TRIMMED_ROWS == 0:
+        box[axis] = TRIMMED_ROWS
+    if box[axis] == op.size_list[op.loose.data] and isinstance(op.offsets[op.loose.data].owner, Block):
+        return None  # a tile begins inside of the tensor
+    arg = context.params.position(op.tensor)
+    known = context.params.known_size(arg, op.loose.data)
+    if known is not None:
+        return axis, context.scalars.constant(known)
+    return axis, context.params.size(arg, op.loose.data)
 
 
 def _coordinate(context: SimtContext, op: BulkCopyOp | BulkStoreOp, axis: int) -> SSAValue:

@@ -534,7 +534,8 @@ def _tiles(problem: Problem, path: str, target: TargetRecord) -> list[tuple[int,
         tiles += [(rows, 32) for rows in (128, 64) if _is_read(problem, target, rows, 32)]
         product = problem.product
         if product.is_direct(product.a) and product.is_direct(product.b):
-            tiles += [(128, 192), (192, 128), (64, 192)]
+            tiles += [(128, n) for n in (96, 160, 192, 224)] + [(m, 128) for m in (96, 160, 192, 224)]
+            tiles += [(64, n) for n in (96, 160, 192, 224)]
     elif path == "mma":
         tiles = [(128, 128), (64, 128), (128, 64), (64, 64), (64, 32), (32, 64)]
         if not problem.aligned and tile_count(problem, 64, 64) <= _SMALL:

@@ -549,12 +549,12 @@ def _fill(
     insert.add(BarrierExpectOp(ring.full, at, ring.stage_bytes))
     for staged, programs in zip(ring.operands, ring.programs, strict=True):
         load = staged.load
-        box = (load.size_list, load.dropped)
-        alone = once[id(staged)]
+        box, loose = (load.size_list, load.dropped), decisions.LOOSE_END.of(load)
+        how = (programs, once[id(staged)], staged.tf32, loose - 1 if loose else None)
         for group in range(ring.boxes(staged)):
             offsets = [remade(insert, offset, loop, known[group]) for offset in load.offsets]
             view = logical(insert, ring.stage(insert, staged, at, insert.constant(group)), staged)
-            insert.add(BulkCopyOp(view, load.tensor, ring.full, at, offsets, *box, programs, alone, staged.tf32))
+            insert.add(BulkCopyOp(view, load.tensor, ring.full, at, offsets, *box, *how))
 
 
 def _next(insert: Inserter, slot: SSAValue, parity: SSAValue, stages: int) -> list[SSAValue]:

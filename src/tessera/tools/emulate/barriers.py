@@ -68,7 +68,14 @@ def _places(machine: Machine, instruction: Instruction, addresses: Array) -> Arr
 
 @handles("mbarrier")
 def _mbarrier(instruction: Instruction) -> Step:
-    kinds = {"init": _init, "inval": _invalidate, "arrive": _arrive, "try_wait": _wait, "test_wait": _wait}
+    kinds = {
+        "init": _init,
+        "inval": _invalidate,
+        "arrive": _arrive,
+        "complete_tx": _complete,
+        "try_wait": _wait,
+        "test_wait": _wait,
+    }
     kind = kinds.get(instruction.parts[0])
     if kind is None:
         raise instruction.unknown()
@@ -117,6 +124,21 @@ def _arrive(instruction: Instruction) -> Step:
             barrier.left -= 1 if announces else int(given[at])
             if barrier.left < 0:
                 raise Fault(f"line {instruction.line}: more arrive at a barrier than the {barrier.expected} it counts")
+            barrier.settle()
+        machine.changes += 1
+
+    return run
+
+
+def _complete(instruction: Instruction) -> Step:
+    """Count bytes as brought, of a copy that is left out."""
+    where, number = address_reader(instruction.operands[0]), reader(instruction.operands[1], "u32")
+
+    def run(machine: Machine) -> None:
+        given: Any = np.broadcast_to(number(machine), (machine.lanes,))[machine.lanes_now()]
+        for place, size in zip(_places(machine, instruction, where(machine)), given, strict=True):
+            barrier = barrier_at(machine, int(place))
+            barrier.bytes -= int(size)
             barrier.settle()
         machine.changes += 1
 
