@@ -226,6 +226,7 @@ LOOSE_END = Decision(
 )
 CLUSTER = Decision("cluster", "programs of a cluster", (GridOp,), ("pair-tiles", "split-k"), 1, 8)
 SPLIT_K = Decision("split_k", "programs that share each tile's loop", (GridOp,), ("split-k",), 1, 8)
+SHARES = Decision("shares", "programs are to share out steps as with `stream_k` = 1", (GridOp,), ("fit-blocks",))
 STREAM_K = Decision("stream_k", "programs share out the steps of the last tiles", (GridOp,), ("stream-k",))
 SPLIT_SUMS = Decision(
     "split_sums", "programs that share each tile's loop, at most", (GridOp,), ("split-sums",), 2, None

@@ -89,7 +89,7 @@ class AskedPass(GridPass):
 
     def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
         """Do what was asked for, if anything was."""
-        knob, asked = KNOBS[self.knob], getattr(self.knobs, self.knob)
+        knob, asked = KNOBS[self.knob], self.asked(grid)
         if asked in (None, knob.default):
             return
         try:
@@ -98,6 +98,10 @@ class AskedPass(GridPass):
             self.fulfil(grid, asked)
         except Unfit as reason:
             note(grid, self.knob, [f"{self.knob}={asked} is ignored: {reason}"])
+
+    def asked(self, grid: GridOp) -> int | None:
+        """Return what is asked for of a launch: the knob's value."""
+        return getattr(self.knobs, self.knob)
 
     @abstractmethod
     def fulfil(self, grid: GridOp, asked: int) -> None:

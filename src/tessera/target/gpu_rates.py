@@ -247,3 +247,5 @@ LEAD = 54
 """Picoseconds that a tile takes for each of its sums beside that, and those by which a launch is done earlier."""
 WARP_ROUNDS = {(128, 128): (2, 60_000, 4_000_000), (64, 64): (3, 28_000, 2_000_000)}
 """By tile, without roles: those that a multiprocessor computes at once, picoseconds of each term, and beside that."""
+MEETING_OF_SHARED = 3_000_000
+"""Picoseconds that a launch takes longer whose programs share the steps of tiles of 64 x 64."""

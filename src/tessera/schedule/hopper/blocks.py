@@ -7,6 +7,7 @@ choose among them. Nothing here needs the IR.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 from tessera.data import dataclass
@@ -26,6 +27,8 @@ from tessera.target.fragments import PANEL_BYTES
 from tessera.target.machines import relative_rate
 from tessera.target.records import TargetRecord
 
+SHARED_TILE = (64, 64)
+"""Rows and columns of tiles whose steps all programs share, where there are few."""
 ROLE_TILES = ((128, 256), (128, 192), (128, 128), (64, 128), (64, 64))
 WARP_TILES = ((128, 128), (64, 64))
 """Rows and columns of tiles that a launch chooses among, with roles and without."""
@@ -69,6 +72,8 @@ class Blocks:
         term: picoseconds of a round for each term of the sums.
         end: picoseconds of a round beside them.
         start: picoseconds of a launch beside its rounds, less those of the launch that takes most.
+        shared: whether all programs of the launch share out the steps of the tiles (`stream-k`): a round of terms takes
+            its part of the time however few tiles there are.
     """
 
     rows: int
@@ -77,6 +82,7 @@ class Blocks:
     term: int
     end: int
     start: int = 0
+    shared: bool = False
 
     def time(self, tiles: int, terms: int) -> int:
         """Return the picoseconds of a launch.
@@ -85,6 +91,8 @@ class Blocks:
             tiles: tiles of the results.
             terms: terms of the sums.
         """
+        if self.shared:
+            return tiles * terms * self.term // self.round + self.end + self.start
         return -(-tiles // self.round) * (terms * self.term + self.end) + self.start
 
 
@@ -110,20 +118,23 @@ def is_served(work: TileWork, target: TargetRecord) -> bool:
     return path == "fma" or (not target.has("wgmma") and min(parts[0]) >= least)
 
 
-def blocks_for(work: TileWork, target: TargetRecord, free: tuple[bool, bool]) -> list[Blocks]:
+def blocks_for(work: TileWork, target: TargetRecord, free: tuple[bool, bool], shares: bool = False) -> list[Blocks]:
     """Return the tiles that a launch may choose among, none where there are none.
 
     Args:
         work: the tile as it is written.
         target: the GPU.
         free: whether its rows and its columns can be others.
+        shares: whether programs may share the steps of tiles.
     """
     path: Path = path_of(work.product, target).path
     if path == "wgmma":
         own = work.rows, work.columns
         tiles = (*ROLE_TILES, own) if prod(own) < prod(ROLE_TILES[-1]) else ROLE_TILES
         sizes = _fixed(tiles, work, free)
-        return [_of_roles(work, size, target) for size in sizes if _why_not(work, size, target) is None]
+        found = [_of_roles(work, size, target) for size in sizes if _why_not(work, size, target) is None]
+        few = [one for one in found if shares and work.plain and (one.rows, one.columns) == SHARED_TILE]
+        return [*found, *(replace(one, shared=True, start=one.start + gpu.MEETING_OF_SHARED) for one in few)]
     return [_of_warps(size, target) for size in _fixed(WARP_TILES, work, free)] if all(free) else []
 
 

@@ -10,12 +10,12 @@ After, a launch for each size of tiles that is best for some sizes of the tensor
     grid(%M, %N) by [128, 256] when %large { ^(%m, %n): ... load A[%m, %k] [128, 80]; load B[%k, %n] [80, 256] ... }
     grid(%M, %N) by [64, 64] when %small { ... }
 
-Each element of a result is computed as before: of the same terms, in the same order. That is known only where the
-number of a program says nothing but where its boxes start (`ir/regridding.py`). Blocks of loops that do more than load
-and multiply stay if their sizes are powers of two, or roles compute them in parts of 64 or more. What a launch takes is
-estimated from its rounds of tiles over the multiprocessors (`schedule/hopper/blocks.py`); where all sizes are known,
-the fastest launch alone is left. Steps have 128 bytes of each row, or as they are written where a power of two has
-fewer.
+Each element of a result is computed as before: of the same terms, in the same order, but where programs share the steps
+of few tiles (`stream-k`), whose sums of parts are added. That is known only where the number of a program says nothing
+but where its boxes start (`ir/regridding.py`). Blocks of loops that do more than load and multiply stay if their sizes
+are powers of two, or roles compute them in parts of 64 or more. What a launch takes is estimated from its rounds of
+tiles over the multiprocessors (`schedule/hopper/blocks.py`); where all sizes are known, the fastest launch alone is
+left. Steps have 128 bytes of each row, or as they are written where a power of two has fewer.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.data import dataclass
+from tessera.ir import decisions
 from tessera.ir.inserter import Inserter, ceildiv
 from tessera.ir.notes import Unfit, note
 from tessera.ir.regridding import Regrid
@@ -43,12 +44,15 @@ from tessera.ir.types import dtype_of
 from tessera.ir.walking import ops_in
 from tessera.schedule.hopper.blocks import Blocks, TileWork, blocks_for, is_served
 from tessera.schedule.hopper.deepen_steps import change_steps
+from tessera.schedule.hopper.stream_k import may_share
 from tessera.schedule.knobs import KNOBS
 from tessera.schedule.loops import only_loop
 from tessera.schedule.products import ALIGN_BYTES, MatrixProduct, Operand
 from tessera.schedule.scheduled_pass import GridPass
 from tessera.target.fragments import PANEL_BYTES
 
+_APART = ("split_k", "cluster", "ping_pong")
+"""Knobs that say who computes a tile, beside `stream_k`."""
 USUAL_TERMS = 1024
 """Terms of a sum where a launch does not know them."""
 
@@ -77,7 +81,8 @@ class FitBlocksPass(GridPass):
                 return
             regrid = Regrid(kernel, grid)
             places = _places(regrid, products)
-            choices = blocks_for(work, self.target, (places[0] is not None, places[1] is not None))
+            shares = self._leaves_shares() and may_share(grid)
+            choices = blocks_for(work, self.target, (places[0] is not None, places[1] is not None), shares)
             if not choices:
                 raise Unfit(next(iter(regrid.fixed.values()), "no other blocks are known to be faster"))
         except Unfit as reason:
@@ -85,6 +90,11 @@ class FitBlocksPass(GridPass):
                 note(grid, "blocks", [f"blocks stay as they are: {reason}"])
             return
         _replace(regrid, places, work, choices)
+
+    def _leaves_shares(self) -> bool:
+        """Return whether nothing was asked for about who computes a tile."""
+        others = (getattr(self.knobs, name) in (None, KNOBS[name].default) for name in _APART)
+        return self.knobs.stream_k is None and all(others)
 
     def _check_knobs(self, odd: bool) -> None:
         """Check that nothing was asked for that belongs to the blocks as they are written.
@@ -207,10 +217,12 @@ def _replace(regrid: Regrid, places: Sequence[int | None], work: TileWork, choic
         choices = [min(choices, key=lambda one: one.time(_count(regrid, places, one, extents), terms))]
     guards = _guards(insert, kernel, regrid, places, choices) if len(choices) > 1 else [None]
     launches = [regrid.with_blocks(_blocks(places, one), guard) for one, guard in zip(choices, guards, strict=True)]
-    for new in launches:
+    for new, one in zip(launches, choices, strict=True):
         Rewriter.insert_op(new, InsertPoint.before(grid))
+        if one.shared:
+            decisions.SHARES.write(new)
     launches = [_with_steps(kernel, new, PANEL_BYTES // work.product.a.dtype.bytes) for new in launches]
-    names = " or ".join(f"{one.rows}x{one.columns}" for one in choices)
+    names = " or ".join(f"{one.rows}x{one.columns}{' by steps' if one.shared else ''}" for one in choices)
     by_sizes = ", as the sizes of a launch say" if len(choices) > 1 else ""
     note(launches[0], "blocks", [f"tiles of {work.rows}x{work.columns} are computed as {names}{by_sizes}"])
     Rewriter.erase_op(grid)
@@ -291,6 +303,10 @@ def _time(
         count = extent if blocks[place] == 1 else ceildiv(insert, extent, insert.constant(blocks[place]), one)
         tiles = count if tiles is None else insert.binary("mul", tiles, count)
     assert tiles is not None
+    if choice.shared:
+        all_terms = insert.binary("mul", insert.binary("mul", tiles, terms), insert.constant(choice.term))
+        part = insert.binary("floordiv", all_terms, insert.constant(choice.round))
+        return insert.binary("add", part, insert.constant(choice.end + choice.start))
     rounds = ceildiv(insert, tiles, insert.constant(choice.round), one)
     each = insert.binary("add", insert.binary("mul", terms, insert.constant(choice.term)), insert.constant(choice.end))
     return insert.binary("add", insert.binary("mul", rounds, each), insert.constant(choice.start))

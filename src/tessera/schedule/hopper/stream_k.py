@@ -52,7 +52,7 @@ from tessera.schedule.scheduled_pass import AskedPass
 
 @dataclass(frozen=True)
 class StreamKPass(AskedPass):
-    """Distributes the last tiles of launches where the caller asks for it.
+    """Distributes the last tiles of launches where the caller asks for it, or `fit-blocks` chose it.
 
     Args:
         target: the GPU.
@@ -62,6 +62,11 @@ class StreamKPass(AskedPass):
     name: ClassVar[str] = "stream-k"
     knob: ClassVar[str] = "stream_k"
 
+    def asked(self, grid: GridOp) -> int | None:
+        """Return the knob's value, or what was decided of a launch."""
+        given = super().asked(grid)
+        return decisions.SHARES.of(grid) if given is None else given
+
     def fulfil(self, grid: GridOp, asked: int) -> None:
         """Distribute the steps of a launch.
 
@@ -69,7 +74,7 @@ class StreamKPass(AskedPass):
             Unfit: its programs are not persistent or share tiles, or it has no loop that can be divided.
         """
         self._check(grid)
-        _share(grid, sum_loop(grid))
+        _share(grid, _shared_loop(grid))
 
     def _check(self, grid: GridOp) -> None:
         cluster = self.knobs.cluster or decisions.CLUSTER.of(grid) or 1
@@ -77,12 +82,31 @@ class StreamKPass(AskedPass):
             raise Unfit(reason)
 
 
-def _share(grid: GridOp, loop: scf.ForOp) -> None:
+def may_share(grid: GridOp) -> bool:
+    """Return whether the steps of a launch's tiles can be distributed."""
+    try:
+        _shared_loop(grid)
+    except Unfit:
+        return False
+    return True
+
+
+def _shared_loop(grid: GridOp) -> scf.ForOp:
+    """Return the loop whose steps can be distributed.
+
+    Raises:
+        Unfit: there is none.
+    """
+    loop = sum_loop(grid)
     if any(depends_on(bound, grid.body.block) for bound in (loop.lb, loop.ub, loop.step)):
         raise Unfit("the steps of the loop depend on the tile")
-    sums = [result for result in loop.results if isinstance(result.type, TileType)]
-    if not sums:
+    if not any(isinstance(result.type, TileType) for result in loop.results):
         raise Unfit("the loop sums nothing")
+    return loop
+
+
+def _share(grid: GridOp, loop: scf.ForOp) -> None:
+    sums = [result for result in loop.results if isinstance(result.type, TileType)]
     insert = Inserter(InsertPoint.before(loop), loop)
     length = insert.binary("sub", loop.ub, loop.lb)
     share = ShareOp(ceildiv(insert, length, loop.step, insert.constant(1)))

@@ -7,6 +7,7 @@ from math import prod
 from types import SimpleNamespace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from xdsl.dialects.builtin import ModuleOp
@@ -23,9 +24,13 @@ from tessera.schedule.products import MatrixProduct, Operand
 from tessera.target.extents import evaluate
 from tessera.target.registry import target_named
 from tests.unit.lower.support import aligned
+from tests.unit.ops.test_flash_attention import emulated
 from tests.unit.schedule.hopper.kernels import product_of
 
+BF16 = ml_dtypes.bfloat16
 SIZES = {"M": 4096, "N": 4096, "K": 4096}
+ANY = [(128, 256), (128, 192), (128, 128), (64, 128), (64, 64), (64, 64)]
+"""Tiles of a plain product; the steps of the last ones are shared out."""
 
 
 def in_f32(a: ts.Tensor["M", "K", ts.f32], b: ts.Tensor["K", "N", ts.f32], c: ts.Tensor["M", "N", ts.f32]) -> None:
@@ -83,22 +88,21 @@ def said(module: ModuleOp) -> str:
 @pytest.mark.parametrize("block", [(104, 200, 80), (168, 48, 56), (96, 192, 48), (128, 96, 64), (256, 160, 32)])
 def test_launches_choose_among_tiles_of_warpgroups(block: tuple[int, int, int]) -> None:
     module = fitted(product_of(*block))
-    assert blocks(module) == [(128, 256), (128, 192), (128, 128), (64, 128), (64, 64)]
-    tiles = "128x256 or 128x192 or 128x128 or 64x128 or 64x64"
+    assert blocks(module) == ANY
+    tiles = "128x256 or 128x192 or 128x128 or 64x128 or 64x64 or 64x64 by steps"
     assert said(module) == f"tiles of {block[0]}x{block[1]} are computed as {tiles}, as the sizes of a launch say"
 
 
 @pytest.mark.parametrize("block", [(128, 256, 64), (256, 128, 64), (128, 128, 64), (64, 64, 32), (192, 128, 64)])
 def test_launches_choose_whatever_they_are_written_in(block: tuple[int, int, int]) -> None:
-    assert blocks(fitted(product_of(*block))) == [(128, 256), (128, 192), (128, 128), (64, 128), (64, 64)]
+    assert blocks(fitted(product_of(*block))) == ANY
 
 
 @pytest.mark.parametrize(("block", "own"), [((64, 32, 16), [(64, 32)]), ((32, 32, 32), [])])
 def test_smaller_tiles_are_one_more_choice_if_instructions_take_them(
     block: tuple[int, int, int], own: list[tuple[int, int]]
 ) -> None:
-    tiles = [(128, 256), (128, 192), (128, 128), (64, 128), (64, 64), *own]
-    assert blocks(fitted(product_of(*block))) == tiles
+    assert blocks(fitted(product_of(*block))) == [*ANY[:-1], *own, ANY[-1]]
 
 
 def begun(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16], c: ts.Tensor["M", "N", ts.bf16]):
@@ -143,7 +147,7 @@ def beside(
         c[m : m + 64, n : n + 64] = acc + r[m : m + 64, n : n + 64]
 
 
-@pytest.mark.parametrize(("kernel", "launches"), [(begun, 1), (added, 1), (turned, 1), (beside, 5)])
+@pytest.mark.parametrize(("kernel", "launches"), [(begun, 1), (added, 1), (turned, 1), (beside, 6)])
 def test_what_ends_of_tiles_load_has_room(kernel: Callable[..., None], launches: int) -> None:
     made = ts.compile(ts.kernel(kernel), target="sm_90a", dims=SIZES)
     measured = made.reflection["kernels"].values()
@@ -153,7 +157,28 @@ def test_what_ends_of_tiles_load_has_room(kernel: Callable[..., None], launches:
 
 @pytest.mark.parametrize("given", [{"fit_blocks": 1}, {"cluster": 1}, {"split_k": 1}])
 def test_knobs_that_change_nothing_keep_no_tiles(given: dict[str, Any]) -> None:
-    assert len(blocks(fitted(product_of(64, 64, 32), knobs=Knobs(**given)))) == 5
+    assert blocks(fitted(product_of(64, 64, 32), knobs=Knobs(**given))) == ANY
+
+
+def test_programs_share_no_steps_where_that_is_refused() -> None:
+    assert blocks(fitted(product_of(104, 200, 80), knobs=Knobs(stream_k=0))) == ANY[:-1]
+    assert blocks(fitted(product_of(104, 200, 80), knobs=Knobs(split_k=2))) == ANY[:-1]
+
+
+def test_few_tiles_are_shared_out() -> None:
+    """One program for each of six tiles would do 32 steps; results are those of float64 on an emulated GPU."""
+    sizes = {"M": 72, "N": 136, "K": 2048}
+    rng = np.random.default_rng(2)
+    a, b, bias = (rng.standard_normal(shape).astype(BF16) for shape in ((72, 2048), (2048, 136), (136,)))
+    out = np.full((72, 136), np.nan, BF16)
+    kernel = ts.kernel(product_of(104, 72, 80))
+    shapes = [one.shape for one in (a, b, bias, out)]
+    launches = ts.compile(kernel, target="sm_90a", dims=sizes).launches
+    counts = [prod(max(evaluate(extent, shapes, ()), 0) for extent, _ in one.grid) > 0 for one in launches]
+    assert counts == [False] * 5 + [True]
+    emulated(kernel, "sm_90a", [a, b, bias, out], sizes, ())
+    exact = a.astype(np.float64) @ b.astype(np.float64) + bias.astype(np.float64)
+    np.testing.assert_allclose(out.astype(np.float64), exact, rtol=2**-7, atol=2**-7 * np.abs(exact).max())
 
 
 def test_sums_in_the_order_of_strict_stay() -> None:
@@ -204,7 +229,7 @@ def test_other_gpus_keep_rows_in_16s() -> None:
 
 
 def test_several_sums_take_smaller_tiles() -> None:
-    assert blocks(fitted(gated)) == [(128, 128), (64, 128), (64, 64)]
+    assert blocks(fitted(gated)) == [(128, 128), (64, 128), (64, 64), (64, 64)]
 
 
 def test_operands_that_threads_compute_take_tiles_whose_transposes_have_roles() -> None:
@@ -241,8 +266,8 @@ def test_one_launch_runs_the_fastest_one(strided: bool) -> None:
         200,
         ts.bf16,
     )
-    choices = blocks_for(work, target_named("sm_90a"), (True, True))
-    assert len(artifact.launches) == len(choices) == (2 if strided else 5)
+    choices = blocks_for(work, target_named("sm_90a"), (True, True), True)
+    assert len(artifact.launches) == len(choices) == (2 if strided else 6)
     chosen = set[int]()
     rng = np.random.default_rng(0)
     for _ in range(200):
