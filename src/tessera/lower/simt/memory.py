@@ -27,6 +27,8 @@ from tessera.lower.simt.rules import lowers
 from tessera.numerics import dtypes
 
 U32, U64 = element_type(dtypes.u32), element_type(dtypes.u64)
+SECTOR_BYTES = 32
+"""Memory is written in units of this."""
 SMALL_BYTES, LEAST_RUN_BYTES = 4096, 8
 """Smaller tiles are stored as threads hold them if the lanes of a warp have so many bytes in a row, or copies."""
 
@@ -146,9 +148,10 @@ def store_layout(context: SimtContext, op: StoreOp, vector: int) -> LinearLayout
     held = own.contiguous_per_thread(axes[0])
     moved = min(vector, held)
     goes_on = _run(own, axes, held) > held and not (held >= 4 * moved and _is_product(context, op.value))
-    if held * element_bytes >= 8 and (moved * element_bytes >= 8 or goes_on):
+    run = _run(own, axes, moved) * element_bytes
+    if held * element_bytes >= 8 and (run >= SECTOR_BYTES if moved * element_bytes >= 8 else goes_on):
         return own
-    fit = 0 in own.columns(LANE) or _run(own, axes, moved) * element_bytes >= LEAST_RUN_BYTES
+    fit = 0 in own.columns(LANE) or run >= LEAST_RUN_BYTES
     if fit and own.size * element_bytes < SMALL_BYTES:
         return own
     most = vector if vector * element_bytes < 16 else None
