@@ -19,6 +19,7 @@ from tessera.frontend.expressions import is_runtime
 from tessera.frontend.flow import RESULT
 from tessera.frontend.function import DeviceFunction, signature_of
 from tessera.frontend.registry import builtin_of, handler_of, method_of
+from tessera.frontend.sequences import sequence_call
 from tessera.frontend.source import source_of
 from tessera.frontend.structure import StructureValue
 from tessera.frontend.values import BoundMethod, Scalar, leaves, show
@@ -53,8 +54,9 @@ STATIC_FUNCTIONS: tuple[Callable[..., Any], ...] = (
 
 _INSTEAD: dict[Any, str] = {
     range: "use ts.tile.range(...) for a loop at run time, ts.tile.static_range(...) to unroll",
-    enumerate: "use ts.tile.range and compute the number",
-    zip: "use ts.tile.range and index both",
+    enumerate: "it takes tuples; in a loop over ts.tile.range compute the number",
+    zip: "it takes tuples; use ts.tile.range and index both",
+    reversed: "it takes tuples; flip a tile with x[::-1]",
     open: "kernels have no files",
     isinstance: "types are known when the kernel is compiled; compare x.dtype",
     list: "use a tuple",
@@ -105,6 +107,9 @@ def call(b: Builder, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> An
         return handler(b, callee.owner, *bind(callee.name, rest, args, kwargs).values())
     if callee is builtins.print:
         return call(b, tile.device_print, args, kwargs)
+    sequence = sequence_call(callee, args, kwargs)
+    if sequence is not None:
+        return sequence[0]
     if any(_runs(b, arg) for arg in leaves(tuple(args))):
         meant = builtin_of(callee, args, kwargs)
         if meant is not None:

@@ -510,6 +510,8 @@ def _missing_attribute(owner: Any, name: str) -> LanguageError:
     names = [*tile.functions()] if is_tile else [n for n in dir(owner) if not n.startswith("_")]
     near = difflib.get_close_matches(name, names, 1, 0.7)
     help = f"did you mean {near[0]!r}?" if near else "see the language reference for what there is"
+    if isinstance(owner, tuple):
+        help = "tuples and lists stay as they are: make a new one, xs + (value,)"
     if is_tile:
         known = _OTHER_NAMES.get(name, name)
         help = f"use ts.tile.{known}" if known in tile.functions() else _OF_OTHERS.get(known, help)

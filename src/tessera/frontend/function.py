@@ -85,4 +85,20 @@ def function(declared: Any) -> Any:
             location=caller_location(),
             help="decorate a def",
         )
+    check_not_async(declared, "ts.function")
     return DeviceFunction[Any, Any](declared)
+
+
+def check_not_async(function: FunctionType, decorator: str) -> None:
+    """Check that calling a function runs it.
+
+    Raises:
+        LanguageError: `bad-signature`.
+    """
+    if function.__code__.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+        raise LanguageError(
+            f"@{decorator} of an async def: {function.__name__}",
+            code="bad-signature",
+            location=caller_location(),
+            help="decorate a def; a launch on a GPU is asynchronous of itself",
+        )

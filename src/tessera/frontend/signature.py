@@ -11,7 +11,7 @@ from typing import Any, cast
 from tessera.data import dataclass
 from tessera.errors import LanguageError, Location, caller_location
 from tessera.frontend.annotations import ConstexprAnnotation, Dim, OpenTensor, TensorAnnotation
-from tessera.frontend.function import signature_of
+from tessera.frontend.function import check_not_async, signature_of
 from tessera.frontend.source import source_of
 from tessera.frontend.static_eval import evaluate_annotation, lookup_in
 from tessera.frontend.structure import Layout, StructureAnnotation, StructureParam, TensorField, parts_of
@@ -151,6 +151,7 @@ class Signature:
                 location=caller_location(),
                 help="decorate a def; a method or a callable object has no kernel to compile",
             )
+        check_not_async(function, "ts.kernel")
         lookup, bound = lookup_in(function), dtypes or {}
         params: list[Param] = []
         structures: list[tuple[StructureParam, Layout]] = []

@@ -108,7 +108,9 @@ def _place(b: Builder, target: ast.Subscript) -> AnyView | Shared:
         raise TypeMismatchError(
             f"cannot store to an element of {show(base)}",
             code="not-a-slice",
-            help="store to a slice of a tensor or to a shared buffer",
+            help="tuples and lists stay as they are: make a new one, xs[:k] + (value,) + xs[k + 1 :]"
+            if isinstance(base, tuple)
+            else "store to a slice of a tensor or to a shared buffer",
         )
     return subscript(b, base, index_items(b, target.slice))
 

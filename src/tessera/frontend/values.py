@@ -352,8 +352,8 @@ def show(value: Any) -> str:
         return "an f-string"
     if isinstance(value, tuple):
         parts = cast(tuple[Any, ...], value)
-        rest = ["…"] if len(parts) > SHORT.maxtuple else []
-        return f"({', '.join([*map(show, parts[: SHORT.maxtuple]), *rest])})"
+        rest = ["…"] if len(parts) > SHORT.maxtuple else [""] if len(parts) == 1 else []
+        return f"({', '.join([*map(show, parts[: SHORT.maxtuple]), *rest]).rstrip()})"
     if isinstance(value, GridSpec | LoopSpec | StaticRangeSpec):
         return "a loop's iterable"
     if isinstance(value, ContextValue):
