@@ -334,6 +334,12 @@ SQUARES = Decision(
     (GridOp, KernelOp),
     ("turn-squares",),
 )
+TRIM = Decision(
+    "trim",
+    "rows of tiles that lead only to what lies past the end of a tensor are not computed",
+    (GridOp, KernelOp),
+    ("trim-tiles",),
+)
 LAST_ITERATION = Decision(
     "last_iteration",
     "a branch runs in the last iteration of its loop, and in no other",

@@ -67,6 +67,7 @@ class CpuPlatform(Platform):
         from tessera.schedule.cpu.split_masks import SplitMasksPass
         from tessera.schedule.cpu.stream_stores import StreamStoresPass
         from tessera.schedule.cpu.strip_products import StripProductsPass
+        from tessera.schedule.cpu.trim_tiles import TrimTilesPass
         from tessera.schedule.cpu.turn_squares import TurnSquaresPass
         from tessera.schedule.raise_copies import RaiseCopiesPass
 
@@ -79,6 +80,7 @@ class CpuPlatform(Platform):
             PackOperandsPass(target, knobs),
             BeginSumsPass(target, knobs),
             TurnSquaresPass(target, knobs),
+            TrimTilesPass(target, knobs),
             StripProductsPass(target, knobs),
             PrefetchBoxesPass(target, knobs),
             StreamStoresPass(target, knobs),

@@ -344,6 +344,15 @@ class Knobs:
             passes=("turn-squares",),
         )
     )
+    trim: int | None = _declared(
+        Knob(
+            "trim",
+            "0 computes tiles that reach past an end as a whole, where they are kept before they are stored",
+            1,
+            (0, 1),
+            passes=("trim-tiles",),
+        )
+    )
     prefetch: int | None = _declared(
         Knob(
             "prefetch",

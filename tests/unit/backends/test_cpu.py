@@ -425,12 +425,12 @@ def rows_of_tiles(x: ts.Tensor["m", "n", ts.f32], y: ts.Tensor["m", "n", ts.f32]
 
 
 @ts.kernel
-def sums_of_rows(x: ts.Tensor["m", "n", ts.f32], y: ts.Tensor["m", ts.f32]):
+def sums_of_rows(x: ts.Tensor["m", "n", ts.f32], y: ts.Tensor["p", ts.f32]):
     for i in ts.tile.grid((m, 4)):
         total = ts.tile.zeros((4, 64), ts.f32)
         for j in ts.tile.range(0, n, 64):
             total = total + x[i : i + 4, j : j + 64]
-        y[i : i + 4] = ts.tile.sum(total, 1)
+        y[i // 4] = ts.tile.sum(ts.tile.sum(total, 1))
 
 
 @pytest.mark.parametrize(("kernel", "count"), [(rows_of_tiles, 1), (sums_of_rows, 2)], ids=["lanes", "rows too"])
@@ -469,3 +469,41 @@ def test_rows_at_the_end_of_memory(target: str, shape: tuple[int, int]):
     x[:] = np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
     run(rows_of_tiles, [x, y], target)
     np.testing.assert_array_equal(y, x * 2)
+
+
+T = ts.dtype_var("T", ts.f32, ts.bf16)
+
+
+@ts.kernel
+def down_columns(x: ts.Tensor["m", "n", T], y: ts.Tensor["n", T], fn: ts.constexpr):
+    for j in ts.tile.grid((n, 64)):
+        block = ts.tile.load(x[0:64, j : j + 64], fill=0.0 if fn == "sum" else -float("inf"))
+        y[j : j + 64] = ts.tile.reduce(block.to(ts.f32), 0, fn)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("fn", ["sum", "max"])
+def test_columns_are_reduced_as_far_as_they_go(fn: str, dtype: Any) -> None:
+    for m, n in [(1, 70), (3, 64), (41, 130), (63, 17), (64, 64), (66, 65)]:
+        held = np.full((80, n), np.nan).astype(dtype)
+        held[:m] = RNG.integers(-9, 9, (m, n)).astype(dtype)
+        y = np.zeros(n, dtype)
+        down_columns(held[:m], y, fn)
+        exact = getattr(held[: min(m, 64)].astype(np.float64), fn)(0)
+        np.testing.assert_array_equal(y, exact.astype(dtype))  # small integers: sums in f32 are exact
+
+
+@ts.kernel
+def running(x: ts.Tensor["m", "n", ts.f32], y: ts.Tensor["m", "n", ts.f32], size: ts.constexpr, back: ts.constexpr):
+    for i in ts.tile.grid((m, 1)):
+        y[i, 0:size] = ts.tile.cumsum(x[i, 0:size], 0, reverse=back)
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_running_sums_of_rows_of_any_length(back: bool) -> None:
+    order = slice(None, None, -1 if back else 1)
+    for size in (1, 2, 7, 16, 17, 48, 89):
+        x = RNG.integers(-9, 9, (3, size)).astype(np.float32)
+        y = np.zeros_like(x)
+        running(x, y, size, back)
+        np.testing.assert_array_equal(y, x[:, order].cumsum(1)[:, order])  # small integers: sums are exact

@@ -40,6 +40,7 @@ VALUES: dict[str, tuple[int | str, ...]] = {
     "pack_before": (0, 1),
     "begin_sums": (0, 1),
     "squares": (0, 1),
+    "trim": (0, 1),
     "prefetch": (0, 1),
     "stream": (0, 64),
     "strip": (0, 64),

@@ -145,8 +145,8 @@ class Access:
 
     @property
     def _masks_natively(self) -> bool:
-        """Return whether the target has masked instructions for elements of this size."""
-        return self.emitter.target.has("avx512f") and self.dtype.bytes >= 4
+        """Return whether the target has masked instructions, for elements of any size."""
+        return self.emitter.target.has("avx512f")
 
     def asks_each_lane(self, mask: SSAValue | None) -> bool:
         """Return whether LLVM has to test and branch for each lane of a mask, as there is no masked instruction.

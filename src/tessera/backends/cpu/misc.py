@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tessera.backends.cpu.emitter import CPU, CpuEmitter
 from tessera.backends.llvm import elementwise
 from tessera.backends.llvm.ops import F64, I64, PTR, Typed
@@ -77,22 +79,71 @@ def emit_relayout(emitter: CpuEmitter, op: RelayoutOp) -> None:
 
 @CPU.register(TransposeChunksOp)
 def emit_transpose(emitter: CpuEmitter, op: TransposeChunksOp) -> None:
-    """Interleave row i with row i + n/2, log2(n) times over: that transposes an n x n square."""
-    values = emitter.all_units(list(op.rows))
-    type_ = emitter.unit_type(op.rows[0].type)
-    half = type_.width // 2
-    low = [lane // 2 + (lane % 2) * type_.width for lane in range(type_.width)]
-    masks = [", ".join(f"i32 {lane + first}" for lane in low) for first in (0, half)]
-    for _ in range(type_.width.bit_length() - 1):
+    """Interleave row i with row i + n/2, log2(n) times over: that transposes an n x n square.
+
+    Rows that are longer than they are many are cut into squares. Shorter ones are joined, each with those n, 2n, …
+    further on: then squares that lie side by side are transposed together.
+    """
+    values, count = emitter.all_units(list(op.rows)), len(op.rows)
+    width = emitter.unit_type(op.rows[0].type).width
+    if width < count:
+        joined = [_joined(emitter, op, values[first::width]) for first in range(width)]
+        values = _blocks_transposed(emitter, emitter.unit_type(op.columns[0].type), joined)
+    else:
+        parts = [[_piece(emitter, op, value, first) for value in values] for first in range(0, width, count)]
         values = [
-            emitter.fn.assign(
-                f"shufflevector {type_} {values[i]}, {type_} {values[i + half]}, <{type_.width} x i32> <{mask}>"
-            )
-            for i in range(half)
-            for mask in masks
+            column for part in parts for column in _transposed(emitter, emitter.unit_type(op.columns[0].type), part)
         ]
     for result, value in zip(op.columns, values, strict=True):
         emitter.bind(result, [value])
+
+
+def _transposed(emitter: CpuEmitter, type_: LLVMType, values: list[str]) -> list[str]:
+    """Return the columns of a square."""
+    half = type_.width // 2
+    low = [lane // 2 + (lane % 2) * type_.width for lane in range(type_.width)]
+    for _ in range(type_.width.bit_length() - 1):
+        values = [
+            _shuffled(emitter, type_, (values[i], values[i + half]), [lane + first for lane in low])
+            for i in range(half)
+            for first in (0, half)
+        ]
+    return values
+
+
+def _blocks_transposed(emitter: CpuEmitter, type_: LLVMType, values: list[str]) -> list[str]:
+    """Return the rows of squares side by side, as many rows as a square has, with each square transposed."""
+    for bit in (1 << place for place in range(len(values).bit_length() - 1)):
+        lanes, width, found = range(type_.width), type_.width, list(values)
+        for low in (number for number in range(len(values)) if not number & bit):
+            pair = values[low], values[low | bit]
+            found[low] = _shuffled(emitter, type_, pair, [k + width - bit if k & bit else k for k in lanes])
+            found[low | bit] = _shuffled(emitter, type_, pair, [k + width if k & bit else k + bit for k in lanes])
+        values = found
+    return values
+
+
+def _joined(emitter: CpuEmitter, op: TransposeChunksOp, values: list[str]) -> str:
+    """Return vectors as one."""
+    type_ = emitter.unit_type(op.rows[0].type)
+    while len(values) > 1:
+        lanes = range(2 * type_.width)
+        values = [_shuffled(emitter, type_, pair, lanes) for pair in zip(values[::2], values[1::2], strict=True)]
+        type_ = LLVMType(type_.element, 2 * type_.width)
+    return values[0]
+
+
+def _piece(emitter: CpuEmitter, op: TransposeChunksOp, value: str, first: int) -> str:
+    """Return as many elements of a row as there are rows."""
+    count, type_ = len(op.rows), emitter.unit_type(op.rows[0].type)
+    if count == type_.width:
+        return value
+    return _shuffled(emitter, type_, (value, "poison"), range(first, first + count))
+
+
+def _shuffled(emitter: CpuEmitter, type_: LLVMType, pair: tuple[str, str], lanes: Sequence[int]) -> str:
+    order = ", ".join(f"i32 {lane}" for lane in lanes)
+    return emitter.fn.assign(f"shufflevector {type_} {pair[0]}, {type_} {pair[1]}, <{len(lanes)} x i32> <{order}>")
 
 
 @CPU.register(PrintOp)

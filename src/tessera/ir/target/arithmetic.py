@@ -214,7 +214,7 @@ class RelayoutOp(TesseraOp):
 
 @op_definition
 class TransposeChunksOp(TesseraOp):
-    """Transposes a square held in chunks: element j of operand i is element i of result j (vector model)."""
+    """Transposes a rectangle held in chunks: element j of operand i is element i of result j (vector model)."""
 
     name = "tessera_target.transpose_chunks"
     rows = var_operand_def(FragmentType)
@@ -222,16 +222,21 @@ class TransposeChunksOp(TesseraOp):
     traits = traits_def(*PURE)
     assembly_format = "$rows attr-dict `:` type($rows) `->` type($columns)"
 
-    def __init__(self, rows: Sequence[SSAValue]):
-        super().__init__(operands=[list(rows)], result_types=[[row.type for row in rows]])
+    def __init__(self, rows: Sequence[SSAValue], column: Attribute):
+        first = rows[0].type
+        assert isinstance(first, FragmentType)
+        super().__init__(operands=[list(rows)], result_types=[[column] * first.shape[0]])
 
     def verify_(self) -> None:
-        """Check that there are as many chunks as a chunk has elements, all of one type."""
-        types = {value.type for value in (*self.rows, *self.columns)}
-        first = self.rows[0].type if self.rows else None
-        square = isinstance(first, FragmentType) and first.shape == (len(self.rows),)
-        if len(types) != 1 or not square or len(self.columns) != len(self.rows):
-            raise VerifyException("as many chunks of one type as a chunk has elements are needed")
+        """Check that there are as many chunks as the others have elements, a power of two, all of one type."""
+        for chunks, others in ((self.rows, self.columns), (self.columns, self.rows)):
+            types, number = {value.type for value in chunks}, len(others)
+            first = chunks[0].type if chunks else None
+            fits = isinstance(first, FragmentType) and first.shape == (number,) and number & (number - 1) == 0
+            if len(types) != 1 or not fits:
+                raise VerifyException("as many chunks of one type as the others have elements are needed, 2, 4, 8 …")
+        if len({element_of(value.type) for value in (*self.rows, *self.columns)}) != 1:
+            raise VerifyException("the dtype stays")
 
 
 @op_definition

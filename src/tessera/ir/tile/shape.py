@@ -60,6 +60,15 @@ class ReshapeOp(TesseraOp):
         _same_element(self.source, self.result)
 
 
+def unit_axes(source: tuple[int, ...], result: tuple[int, ...]) -> tuple[int | None, ...] | None:
+    """Return which result axis each source axis is when only axes of size 1 differ, else None."""
+    kept = [axis for axis, size in enumerate(result) if size > 1]
+    if [size for size in source if size > 1] != [result[axis] for axis in kept]:
+        return None
+    rest = iter(kept)
+    return tuple(next(rest) if size > 1 else None for size in source)
+
+
 @op_definition
 class TransposeOp(TesseraOp):
     """Permutes the dimensions of a tile: result dimension `i` is source dimension `perm[i]`."""

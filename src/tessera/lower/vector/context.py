@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from xdsl.ir import Attribute, Block, Operation, SSAValue
@@ -19,13 +20,14 @@ from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.parts import PartOp, TakeOp
 from tessera.ir.tile.shared import allocation_of
 from tessera.ir.tile.structure import GridOp
-from tessera.ir.tile.types import TileType, element_of
+from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.lower.bounds import Bounds
 from tessera.lower.boxes import kept_near, stays_in_tensor
 from tessera.lower.facts import divisor, nonnegative
 from tessera.lower.launch import LaunchPlan, Parameters
 from tessera.lower.vector.indexed import Gather
 from tessera.lower.vector.liveness import TRANSPARENT, Liveness
+from tessera.lower.vector.needs import Edge, Need, Needs, joined
 from tessera.lower.vector.nest import run_nest
 from tessera.lower.vector.nodes import (
     Apply,
@@ -47,7 +49,7 @@ from tessera.lower.vector.nodes import (
 from tessera.lower.vector.picked import Take
 from tessera.lower.vector.rules import RULES
 from tessera.lower.vector.scratch import Scratch
-from tessera.lower.vector.site import Site
+from tessera.lower.vector.site import End, Site, end_of
 from tessera.lower.vector.writer import Writer
 from tessera.target.records import TargetRecord
 
@@ -87,7 +89,8 @@ class VectorContext:
         self.params = params
         self.plan = plan
         self.lanes = max(target.vector_bytes // 4, 1)
-        self.squares = decisions.SQUARES.on(plan.grid or params.kernel)
+        unit = plan.grid or params.kernel
+        self.squares = decisions.SQUARES.on(unit)
         self.writer = Writer(params.func.body.block)
         self.scratch = Scratch(self.writer, self.lanes)
         self.liveness = Liveness(plan)
@@ -102,6 +105,9 @@ class VectorContext:
         self._nodes: dict[SSAValue, Node] = {}
         self._values: dict[Node, SSAValue] = {}
         self._divisors: dict[SSAValue, int] = {}
+        trims = decisions.TRIM.on(unit)
+        self._needs = Needs(params.kernel, unit.body.block, self.divisor) if trims else None
+        self._needed: dict[Node, tuple[Need, ...]] = {}
         self._tee_buffers: dict[Node, Stored] = {}
         self._index_nodes: dict[Node, Node] = {}
         self._depths: dict[Node, int] = {}
@@ -203,9 +209,36 @@ class VectorContext:
         """Say what a tile has become; mark it for storing when computing it at each use costs more."""
         self._nodes[value] = node
         self._values[node] = value
+        if isinstance(value.type, TileType):
+            needs = self.needs_of(value)
+            self._needed[node] = tuple(map(joined, needs, self._needed.get(node, (False,) * len(needs))))
         if isinstance(node, Apply | Convert | Reinterpret | Gather | Take | RandomWord | Load):
             repeats = self.liveness.demand(value) - 1
             node.wanted = repeats > 0 and costs_more(node, STORE_COST // repeats)
+
+    def needs_of(self, value: SSAValue) -> tuple[Need, ...]:
+        """Return how much is needed of each axis of a tile of TIR-H."""
+        return (True,) * len(shape_of(value.type)) if self._needs is None else self._needs.of(value)
+
+    def needed(self, nodes: Iterable[Node], shape: tuple[int, ...]) -> list[Need]:
+        """Return how much is needed of each axis by a loop over `shape` that writes tiles, all for others."""
+        whole: list[Need] = [True] * len(shape)
+        parts = [self._needed.get(node, whole) if node.shape == shape else whole for node in nodes]
+        return [reduce(joined, axis, False) for axis in zip(*parts, strict=True)] if parts else [False] * len(shape)
+
+    def ends(self, needs: Sequence[Need]) -> dict[int, End]:
+        """Return where axes end that are needed in part only."""
+        return {axis: self._end(need) for axis, need in enumerate(needs) if isinstance(need, Edge) and self._has(need)}
+
+    def _has(self, edge: Edge) -> bool:
+        """Return whether it is known already where a box starts."""
+        owner = edge.offset.owner
+        return isinstance(owner, Block) or self.liveness.order[owner] < self.position
+
+    def _end(self, edge: Edge) -> End:
+        arg, scalars = self.params.position(edge.tensor), self.writer.scalars
+        start, bound = self.scalar(edge.offset), self.size(arg, edge.dimension)
+        return end_of(scalars, kept_near(scalars, edge.offset, start, edge.size, bound), bound, edge.size)
 
     def index_node(self, node: Node) -> Node:
         """Return an integer tile as indices, one node for each."""
@@ -344,10 +377,15 @@ class VectorContext:
         self._stored_here.append((node, node.stored, node.wanted))
         node.stored, node.wanted = where, False
 
-    def write(self, node: Node, target: Stored) -> None:
-        """Write the tile `node` to a buffer."""
+    def write(self, node: Node, target: Stored, needs: Sequence[Need] | None = None) -> None:
+        """Write the tile `node` to a buffer, as much of it as `needs` says or its uses need."""
         wanted, node.wanted = node.wanted, False
-        run_nest(self, node.shape, [node], lambda site, at: site.store(target, at, site.evaluate(node, at)))
+        needs = self.needed([node], node.shape) if needs is None else needs
+
+        def body(site: Site, at: Coords) -> None:
+            site.store(target, at, site.evaluate(node, at))
+
+        run_nest(self, node.shape, [node], body, needs=needs)
         node.wanted = wanted
 
     def materialise(self, node: Node) -> Stored:

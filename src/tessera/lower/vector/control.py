@@ -236,4 +236,5 @@ def write_together(context: VectorContext, shape: tuple[int, ...], group: Sequen
         for value, (_, target) in zip(values, group, strict=True):
             site.store(target, coords, value)
 
-    run_nest(context, shape, [node for node, _ in group], body)
+    nodes = [node for node, _ in group]
+    run_nest(context, shape, nodes, body, needs=context.needed(nodes, shape))

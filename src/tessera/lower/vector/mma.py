@@ -6,6 +6,8 @@ prefetched meanwhile (`schedule/cpu/pack_operands.py`); `packing` says how opera
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from xdsl.dialects import scf
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
@@ -33,6 +35,7 @@ from tessera.lower.vector.packing import (
     valid_sizes,
 )
 from tessera.lower.vector.rules import lowers
+from tessera.lower.vector.site import End
 from tessera.lower.vector.strips import Operand, Product, store_after
 from tessera.numerics.dtypes import widens
 from tessera.target.products import Form, panel_width, panel_widths, vector_form
@@ -50,6 +53,8 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
     left = left or Operand.packed(_packed(context, op, "a", form))
     ahead = _ahead(context, op) if decisions.PREFETCH_OPERAND.on(op) else (None, ())
     right = right or Operand.packed(_packed(context, op, "b", form))
+    ends = context.ends(context.needs_of(op.result))
+    left, right = (_cut(operand, ends.get(axis)) for axis, operand in enumerate((left, right)))
     acc = context.node(op.acc)
     depth = _depth(context, left.depth, right.depth, shape_of(op.a.type)[1])
     fresh = context.fresh.get(op.acc)
@@ -62,13 +67,13 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
         fresh = context.writer.scalars.constant(True, i1)
         total = context.new_buffer(acc.shape, element)
         if not form.tiled:
-            _clear_outside(context, Convert(acc.shape, element, acc), total, (left.outer, right.outer))
+            _clear_outside(context, op, total, (left.outer, right.outer))
     elif acc.element == element:
         operands = {side.root for side in (left, right) if side.root is not None}
         total = context.own_buffer(op.acc, operands)
     else:
         total = context.new_buffer(acc.shape, element)
-        context.write(Convert(acc.shape, element, acc), total)
+        context.write(Convert(acc.shape, element, acc), total, context.needs_of(op.result))
     (m, k), n = shape_of(op.a.type), shape_of(op.acc.type)[1]
     copied = left.place and decisions.COPIES_ROWS.on(op)
     room = context.new_buffer((m, -(-k // form.group)), packed_element(form)) if copied else None
@@ -153,19 +158,26 @@ def _unknown_depth(op: MmaOp) -> VerifyError:
     )
 
 
+def _cut(operand: Operand, end: End | None) -> Operand:
+    """Return an operand of which rows or columns count that are needed; those that lie in its tensor, where known."""
+    return replace(operand, outer=end.count) if end is not None and operand.outer is None else operand
+
+
 def _clear_outside(
-    context: VectorContext, zeros: Node, total: Stored, valid: tuple[SSAValue | None, SSAValue | None]
+    context: VectorContext, op: MmaOp, total: Stored, valid: tuple[SSAValue | None, SSAValue | None]
 ) -> None:
-    """Write zeros to sums of which a product that starts from zero writes a part only."""
-    scalars, short = context.writer.scalars, None
-    for inside, size in zip(valid, zeros.shape, strict=True):
+    """Write zeros to sums of which a product that starts from zero writes a part only of what is needed."""
+    scalars, short, acc = context.writer.scalars, None, context.node(op.acc)
+    zeros, needs = Convert(acc.shape, total.element, acc), context.needs_of(op.result)
+    ends = context.ends(needs)
+    for axis, inside in enumerate(valid):
         if inside is not None:
-            less = scalars.binary("lt", inside, size)
+            less = scalars.binary("lt", inside, ends[axis].count if axis in ends else zeros.shape[axis])
             short = less if short is None else scalars.binary("or", short, less)
     if short is not None:
 
         def clear() -> list[SSAValue]:
-            context.write(zeros, total)
+            context.write(zeros, total, needs)
             return []
 
         context.writer.branch(short, clear)

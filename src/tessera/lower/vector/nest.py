@@ -9,6 +9,7 @@ from xdsl.ir import SSAValue
 
 from tessera.ir.types import element_type
 from tessera.lower.vector.indexed import Gather, by_rows
+from tessera.lower.vector.needs import Need, joined
 from tessera.lower.vector.nodes import (
     SCATTERED_COST,
     Apply,
@@ -22,8 +23,8 @@ from tessera.lower.vector.nodes import (
     pending,
     walk,
 )
-from tessera.lower.vector.site import End, Site, chunk_width, lane_axis, versions
-from tessera.lower.vector.transposed import against_order, squares
+from tessera.lower.vector.site import End, Site, chunk_width, end_of, lane_axis, versions
+from tessera.lower.vector.transposed import rectangles, turned
 from tessera.numerics import dtypes
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def run_nest(
     body: Callable[[Site, Coords], None],
     boxes: Sequence[Box] = (),
     last: bool = False,
+    needs: Sequence[Need] = (),
 ) -> None:
     """Write the loops over a tile of `shape`; `body` is called once per place with the coordinates there.
 
@@ -53,51 +55,60 @@ def run_nest(
         body: writes one chunk's work.
         boxes: boxes that `body` stores to.
         last: whether nothing else reads a product among the roots that is computed by strips.
+        needs: how much is needed of each axis of what `body` writes; all of it by default.
     """
+    needs = needs or (True,) * len(shape)
     axis = lane_axis(shape)
     width = chunk_width(shape[axis], context.lanes)
-    turnable = len(shape) == 2 and axis == 1
     waiting = pending(roots)
-    if waiting and not (last and turnable and _by_strips(shape, roots, waiting)):
+    straight = len(shape) == 2 and axis == 1
+    if waiting and not (last and straight and _by_strips(shape, roots, waiting)):
         for product in waiting:
             product.finish()
         waiting = []
-    in_rows = bool(waiting) or not turnable
-    if in_rows or not against_order(context, roots, shape[0], shape[1], width):
+    in_rows = bool(waiting)
+    if in_rows or not turned(context, roots, shape, axis):
         width = _interleaved(context, shape[axis], width, roots)
 
     def nest(site: Site) -> Sequence[SSAValue]:
-        turned = [] if in_rows else against_order(context, roots, shape[0], shape[1], width)
-        if turned:
-            squares(site, turned, shape[0], shape[1], lambda at: at, lambda s, row, at: body(s, (Coord(row), at)))
-        elif waiting := pending(roots):
+        if waiting := pending(roots):
             _strips(site, shape, axis, roots, body, waiting[0])
+            return []
+        ends = _ends(context, site, shape, axis, boxes) if boxes else _needed(context, site, shape, axis, needs)
+        if axis in ends:
+            site.width = min(width, context.lanes)  # the last chunk has fewer lanes to leave out
+        against = None if in_rows else turned(context, roots, shape, axis)
+        if against is not None:
+            rectangles(site, against, shape, axis, ends, body)
         else:
-            ends = {} if site.interior or site.keeps else _ends(context, shape, axis, boxes)
-            if axis in ends:
-                site.width = min(width, context.lanes)  # the last chunk has fewer lanes to leave out
             _loops(site, shape, axis, (), roots, body, ends)
         return []
 
     versions(context, width, roots, nest, boxes)
 
 
-def _ends(context: VectorContext, shape: Sequence[int], lane: int, boxes: Sequence[Box]) -> dict[int, End]:
+def _needed(
+    context: VectorContext, site: Site, shape: Sequence[int], lane: int, needs: Sequence[Need]
+) -> dict[int, End]:
+    """Return where the axes end that are needed in part only of what a nest writes, besides that of chunks."""
+    together = list(map(joined, needs, context.needed(site.kept, tuple(shape))))
+    return context.ends([True if axis == lane else need for axis, need in enumerate(together)])
+
+
+def _ends(context: VectorContext, site: Site, shape: Sequence[int], lane: int, boxes: Sequence[Box]) -> dict[int, End]:
     """Return where the axes of a tile end in the tensor that a nest stores to, which may be before the tile does.
 
     What lies past the end is not stored, so that the nest need not go there.
     """
-    if len(boxes) != 1:
+    if len(boxes) != 1 or site.interior or site.kept:
         return {}
     (box,) = boxes
-    scalars, ends = context.writer.scalars, dict[int, End]()
+    ends = dict[int, End]()
     for axis, dim in enumerate(box.kept):
         size = shape[axis]
         whole = axis != lane or (size > context.lanes and size % context.lanes == 0)
         if whole and dim in box.unsafe and dim in box.forward:
-            start, bound = box.offsets[dim], box.bounds[dim]
-            rest = scalars.binary("maximum", scalars.binary("sub", bound, start), 0)
-            ends[axis] = End(scalars.binary("minimum", rest, size), start, bound)
+            ends[axis] = end_of(context.writer.scalars, box.offsets[dim], box.bounds[dim], size)
     return ends
 
 
@@ -118,7 +129,7 @@ def _interleaved(context: VectorContext, size: int, width: int, roots: Sequence[
     for least, count in INTERLEAVED:
         rest = size % (count * width)
         fits = size >= count * width and not 0 < rest <= (count - 1) * width
-        if cost >= least and fits and (count == 2 or _roomy(context, parts)):
+        if cost >= least and fits and (count == 2 or roomy(context, parts)):
             return count * width
     return width
 
@@ -128,7 +139,7 @@ def _is_scattered(node: Node) -> bool:
     return isinstance(node, Gather | Load) and node.cost >= SCATTERED_COST
 
 
-def _roomy(context: VectorContext, parts: Iterable[Node]) -> bool:
+def roomy(context: VectorContext, parts: Iterable[Node]) -> bool:
     """Return whether registers hold four chunks of these tiles."""
     many = bool({"avx512f", "neon"} & context.target.features)
     return many and all(node.element != F64 for node in parts if isinstance(node, Apply | Convert))

@@ -157,7 +157,7 @@ def _by_columns(context: VectorContext, node: Node, form: Form) -> bool:
     """
     if node.shape[0] <= FEW_ROWS or form.group == 1 or form.tiled:
         return False
-    return against_order(context, [node], node.shape[0], context.lanes, context.lanes) == [node]
+    return against_order(context, [node]) == [node]
 
 
 def _columns(context: VectorContext, node: Node, form: Form) -> Packed:
@@ -297,7 +297,7 @@ class _Walk:
         self.context, self.packed, self.form, self.depth_axis = context, packed, form, depth_axis
         self.lanes = context.lanes
         self.shape = node.shape
-        self.turned = against_order(context, [packed], self.lanes, self.lanes, self.lanes) == [packed]
+        self.turned = against_order(context, [packed]) == [packed]
         valid = valid_sizes(context, node)
         self.known = valid is not None
         self.valid = (None, None) if valid is None else valid
@@ -476,7 +476,7 @@ class _Walk:
             place = Coord(self._plus(column.at, number))
             chunks.append(site.chunk(self.packed, (Coord(row.at, lanes=True), place)))
         site.tail = None
-        square = TransposeChunksOp(chunks)
+        square = TransposeChunksOp(chunks, chunks[0].type)
         site.writer.insert(square)
         for number, chunk in enumerate(square.columns):
             self._store(site, self._plus(row.at, number), column, chunk)

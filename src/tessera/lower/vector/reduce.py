@@ -1,4 +1,4 @@
-"""Rules of reductions and scans.
+"""Rules of reductions.
 
 Order of a reduction, which depends on the tile's shape and the target's vector width only: along the lane
 axis, chunk c goes to accumulator c mod `ACCUMULATORS` and its lanes stay apart; accumulators are then
@@ -8,30 +8,33 @@ accumulator has more than `ROUNDS` terms, it adds up sums of as many, and of mor
 order never depends on the number of threads. Combiners of the user's own take the same order; they have no value to
 start from, so accumulators start from the first chunks, and what lies past the end of a row is left out.
 
-Under `strict`, float sums and products and combiners take the order of `numerics.order`, scans too.
+Under `strict`, float sums and products and combiners take the order of `numerics.order`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from xdsl.ir import Attribute, Block, SSAValue
+from xdsl.ir import SSAValue
 
-from tessera.data import dataclass
-from tessera.ir.target.arithmetic import CastOp, HalvesOp, IotaOp, ReduceRegistersOp, RelayoutOp, TransposeChunksOp
-from tessera.ir.target.types import element_of, fragment_of
-from tessera.ir.tile.reduce import ReduceByOp, ReduceOp, ScanByOp, ScanOp
-from tessera.ir.types import dtype_of, element_type
-from tessera.lower.combiners import Values, combine
+from tessera.ir.target.arithmetic import (
+    CastOp,
+    TransposeChunksOp,
+    constant_value,
+)
+from tessera.ir.tile.reduce import ReduceByOp, ReduceOp
+from tessera.ir.types import dtype_of
+from tessera.lower.combiners import Values
 from tessera.lower.vector.context import VectorContext
+from tessera.lower.vector.folds import Combiner, Fold, Function
 from tessera.lower.vector.indexed import by_rows
+from tessera.lower.vector.needs import joined
+from tessera.lower.vector.nest import roomy
 from tessera.lower.vector.next_rows import BUSY_COST, ask_for, take_rows
-from tessera.lower.vector.nodes import Convert, Coord, Coords, Node, Stored, bool_of, costs_more
+from tessera.lower.vector.nodes import Convert, Coord, Coords, Load, Node, Stored, bool_of, costs_more, walk
 from tessera.lower.vector.ordered import Tree, passes_leave
 from tessera.lower.vector.rules import lowers
-from tessera.lower.vector.site import Site, chunk_width, lane_axis, versions
-from tessera.lower.vector.writer import chunk_layout, chunk_type
-from tessera.numerics import dtypes
+from tessera.lower.vector.site import End, Site, chunk_width, end_of, lane_axis, versions
 from tessera.numerics.functions import COMBINE, identity_of
 from tessera.numerics.order import NEUTRAL, is_ordered
 
@@ -40,62 +43,6 @@ ROUNDS = 32
 """Floats that an accumulator adds up one after the other; the error of a sum grows with their number."""
 BRANCHES = 8
 """Chunks that are combined at a time where the order is given."""
-
-
-@dataclass(frozen=True)
-class _Function:
-    """Combines by a function of the language, which has a neutral element to start from."""
-
-    fn: str
-    start: SSAValue | None
-
-    def __call__(self, site: Site, left: Values, right: Values) -> Values:
-        return [site.apply(self.fn, [*left, *right])]
-
-    def lanes(self, site: Site, totals: Values) -> Values:
-        """Combine the lanes of a chunk to a scalar."""
-        (total,) = totals
-        type_ = fragment_of(total.type)
-        return totals if type_ is None else [site.writer.value(ReduceRegistersOp(total, 0, self.fn, type_.element))]
-
-
-@dataclass(frozen=True)
-class _Combiner:
-    """Combines by a combiner of the user's own."""
-
-    context: VectorContext
-    block: Block
-    start: SSAValue | None = None
-
-    def __call__(self, site: Site, left: Values, right: Values) -> Values:
-        writer = site.writer
-
-        def splat(value: SSAValue, like: Attribute) -> SSAValue:
-            chunk = fragment_of(like)
-            assert chunk is not None
-            return writer.splat(value, chunk.shape[0])
-
-        return combine(
-            self.block,
-            [*left, *right],
-            self.context.scalar,
-            writer.value,
-            lambda op: writer.scalars.constant(op.python_value, op.result.type),
-            splat,
-        )
-
-    def lanes(self, site: Site, totals: Values) -> Values:
-        """Combine the lanes of chunks to scalars, the first half with the second until one is left."""
-        while (type_ := fragment_of(totals[0].type)) is not None:
-            half = type_.shape[0] // 2
-            halves = [HalvesOp(total, chunk_type(element_of(total.type), half)) for total in totals]
-            for op in halves:
-                site.writer.insert(op)
-            totals = self(site, [op.first for op in halves], [op.second for op in halves])
-        return totals
-
-
-_Fold = _Function | _Combiner
 
 
 @lowers(ReduceOp)
@@ -109,7 +56,7 @@ def lower_reduce(context: VectorContext, op: ReduceOp) -> None:
     ordered = is_ordered(context.profile, fn, dtype_of(source.element).is_float)
     neutral = NEUTRAL[fn] if ordered else identity_of(fn, dtype_of(source.element))
     start = context.writer.scalars.constant(neutral, source.element)
-    reduction = _Reduction(context, [source], op.axis.data, _Function(COMBINE[fn], start), ordered)
+    reduction = _Reduction(context, [source], op.axis.data, Function(COMBINE[fn], start), ordered, op.results)
     if len(source.shape) == 1:
         (result,) = reduction.run_to_scalars()
         if source.element != element:
@@ -126,8 +73,8 @@ def lower_reduce(context: VectorContext, op: ReduceOp) -> None:
 def lower_reduce_by(context: VectorContext, op: ReduceByOp) -> None:
     """Reduce several tiles together, as one is."""
     sources = [context.node(source) for source in op.sources]
-    fold, ordered = _Combiner(context, op.combiner.block), context.profile == "strict"
-    reduction = _Reduction(context, sources, op.axis.data, fold, ordered)
+    fold, ordered = Combiner(context, op.combiner.block), context.profile == "strict"
+    reduction = _Reduction(context, sources, op.axis.data, fold, ordered, op.results)
     if len(sources[0].shape) == 1:
         for output, scalar in zip(op.outputs, reduction.run_to_scalars(), strict=True):
             context.define_scalar(output, scalar)
@@ -139,19 +86,40 @@ def lower_reduce_by(context: VectorContext, op: ReduceByOp) -> None:
 class _Reduction:
     """Writes the loops of one reduction, of tiles of one shape."""
 
-    def __init__(self, context: VectorContext, sources: Sequence[Node], axis: int, fold: _Fold, ordered: bool):
+    def __init__(
+        self,
+        context: VectorContext,
+        sources: Sequence[Node],
+        axis: int,
+        fold: Fold,
+        ordered: bool,
+        results: Sequence[SSAValue],
+    ):
         self.context = context
+        self.results = results
         self.sources = sources
         self.shape = sources[0].shape
         self.axis = axis
         self.fold = fold
         self.lane = lane_axis(self.shape)
         self.width = chunk_width(self.shape[self.lane], context.lanes)
+        if self.axis != self.lane and not ordered:
+            self.width = self._wide()
         if fold.start is None and self.axis == self.lane and self.width > self.shape[self.lane]:
             self.width //= 2  # a whole chunk to start from
         busy = any(costs_more(source, BUSY_COST - 1) for source in sources)
         self.rows = take_rows(context, self.shape) if busy else []
         self.tree = self._tree(BRANCHES // 2 if busy else BRANCHES) if ordered else None
+
+    def _wide(self) -> int:
+        """Return the width of chunks of several vectors, which read a row further before they go on to the next one.
+
+        Their accumulators fill half of the registers.
+        """
+        parts = {node for source in self.sources for node, _ in walk(source)}
+        wide = self.width * (4 if roomy(self.context, parts) else 2)
+        fits = self.width == self.context.lanes and self.shape[self.lane] % wide == 0
+        return wide if fits and len(self.sources) == 1 else self.width
 
     def _tree(self, branches: int) -> Tree:
         """Return how chunks are combined where the order is given."""
@@ -170,14 +138,23 @@ class _Reduction:
         targets = [self.context.new_buffer(shape, source.element) for source in self.sources]
 
         def nest(site: Site) -> Sequence[SSAValue]:
+            ends = self._ends(site)
             if self._in_squares:
-                self._squares(site, targets)
+                self._squares(site, targets, ends.get(0))
             else:
-                self._outer(site, 0, (), targets)
+                self._outer(site, 0, (), targets, ends)
             return []
 
         versions(self.context, self.width, self.sources, nest)
         return targets
+
+    def _ends(self, site: Site) -> dict[int, End]:
+        """Return where the axes end that are needed in part only, besides that of chunks and the reduced one."""
+        together = self.context.needed(site.kept, self.shape)
+        for need in (self.context.needs_of(result) for result in self.results):
+            together = list(map(joined, together, (*need[: self.axis], True, *need[self.axis :])))
+        inner = (self.axis, self.lane)
+        return self.context.ends([True if axis in inner else need for axis, need in enumerate(together)])
 
     @property
     def _in_squares(self) -> bool:
@@ -187,7 +164,7 @@ class _Reduction:
         words = all(dtype_of(source.element).bits == 32 for source in self.sources)
         return whole and 1 < lanes == self.width and words
 
-    def _squares(self, site: Site, targets: Sequence[Stored]) -> None:
+    def _squares(self, site: Site, targets: Sequence[Stored], end: End | None) -> None:
         """Reduce each row to a chunk, and then the lanes of many chunks at once: alone, each would wait for itself."""
         count = self.width
         squares = [self.context.new_buffer((count, count), source.element) for source in self.sources]
@@ -209,15 +186,21 @@ class _Reduction:
             for target, value in zip(targets, values[0], strict=True):
                 site.store(target, (Coord(first, lanes=True),), value)
 
-        site.each(self.shape[0] // count, lambda i: rows(site.writer.scalars.mul(site.index(i), count)))
+        number = self.shape[0] // count if end is None else site.writer.scalars.ceildiv(end.count, count)
+        site.each(number, lambda i: rows(site.writer.scalars.mul(site.index(i), count)))
 
     def _turned(self, site: Site, square: Stored) -> Sequence[SSAValue]:
-        turned = TransposeChunksOp([square.emit(site, (Coord(i), Coord(0, lanes=True))) for i in range(self.width)])
+        chunks = [square.emit(site, (Coord(i), Coord(0, lanes=True))) for i in range(self.width)]
+        turned = TransposeChunksOp(chunks, chunks[0].type)
         site.writer.insert(turned)
         return list(turned.columns)
 
-    def _outer(self, site: Site, axis: int, outer: Coords, targets: Sequence[Stored]) -> None:
-        """Loop over the axes that stay, then reduce."""
+    def _outer(self, site: Site, axis: int, outer: Coords, targets: Sequence[Stored], ends: Mapping[int, End]) -> None:
+        """Loop over the axes that stay, as far as `ends` says, then reduce."""
+
+        def inner(at: Coord) -> None:
+            self._outer(site, axis + 1, (*outer, at), targets, ends)
+
         if axis == len(self.shape):
             kept = tuple(c for i, c in enumerate(outer) if i != self.axis)
             values = self._along_lanes(site, outer) if self.axis == self.lane else self._across(site, outer)
@@ -225,11 +208,13 @@ class _Reduction:
                 site.store(target, kept, value)
             return
         if axis == self.axis:
-            self._outer(site, axis + 1, (*outer, Coord(0)), targets)
+            inner(Coord(0))
         elif axis == self.lane:
-            site.chunks(self.shape[axis], lambda c: self._outer(site, axis + 1, (*outer, c), targets))
+            site.chunks(self.shape[axis], inner)
+        elif axis in ends:
+            site.each_before(ends[axis], lambda at: inner(Coord(at)))
         else:
-            site.each(self.shape[axis], lambda at: self._outer(site, axis + 1, (*outer, Coord(at)), targets))
+            site.each(self.shape[axis], lambda at: inner(Coord(at)))
 
     def _at(self, outer: Coords, coord: Coord) -> Coords:
         if not outer:
@@ -289,12 +274,56 @@ class _Reduction:
         self._hoist(site, outer, Coord(-1))
         width = self.width if any(c.lanes for c in outer) else 1
 
+        end = self._end(site)
+
         def chunks_at(at: SSAValue | int) -> Values:
+            if end is not None:
+                site.lie_before([site.index(at)], end)
             return self._chunks(site, self._at(outer, Coord(at)))
 
         if self.tree is not None:
             return self.tree.combine(site, self.shape[self.axis], chunks_at, width > 1)
+        if end is not None:
+            return self._combine(site, self._before(site, end, chunks_at, width))
         return self._combine(site, self._accumulate(site, self.shape[self.axis], 1, chunks_at, width))
+
+    def _end(self, site: Site) -> End | None:
+        """Return where the axis ends in the tensor that is reduced, where elements past the end change nothing."""
+        source, axis, size = self.sources[0], self.axis, self.shape[self.axis]
+        while isinstance(source, Convert) and source.stored is None:
+            source = source.source
+        if site.interior or site.kept or self.tree is not None or size <= ACCUMULATORS or len(self.sources) > 1:
+            return None
+        if not isinstance(source, Load) or source.stored is not None or source.mask is not None:
+            return None
+        fill = 0 if source.fill is None else constant_value(source.fill)
+        neutral = None if self.fold.start is None else constant_value(self.fold.start)
+        box, dimension = source.box, source.box.kept[axis]
+        if fill is None or fill != neutral or dimension not in box.unsafe or dimension not in box.forward:
+            return None
+        return end_of(site.writer.scalars, box.offsets[dimension], box.bounds[dimension], size)
+
+    def _before(self, site: Site, end: End, at: Callable[[SSAValue | int], Values], width: int) -> list[Values]:
+        """Combine the chunks before an end as `_accumulate` combines all."""
+        scalars, start = site.writer.scalars, self.fold.start
+        assert start is not None
+        rest = scalars.binary("mod", end.count, ACCUMULATORS)
+        whole = scalars.binary("sub", end.count, rest)
+        span = self._span(self.shape[self.axis] // ACCUMULATORS) * ACCUMULATORS
+        neutral = [site.writer.splat(start, width)] * ACCUMULATORS
+        iteration = self._iteration(site, 1, at)
+        totals = _groups(self._rounds(site, 0, whole, (span, ACCUMULATORS), neutral, iteration), 1)
+
+        def joined_with(place: SSAValue, total: Values) -> Values:
+            return site.scoped(lambda: self.fold(site, total, at(place)))
+
+        for k in range(ACCUMULATORS - 1):
+            place, total = scalars.add(whole, k), totals[k]
+            there = scalars.binary("lt", place, end.count)
+            totals[k] = site.writer.branch(
+                there, lambda place=place, total=total: joined_with(place, total), lambda total=total: total
+            )
+        return totals
 
     def _accumulate(
         self, site: Site, count: int, step: int, at: Callable[[SSAValue | int], Values], width: int
@@ -305,12 +334,7 @@ class _Reduction:
             return []
         rounds, rest = divmod(count, number)
 
-        def iteration(base: SSAValue, carried: Sequence[SSAValue]) -> Sequence[SSAValue]:
-            scalars, each = site.writer.scalars, _groups(carried, tiles)
-            return site.scoped(
-                lambda: [v for k, acc in enumerate(each) for v in self.fold(site, acc, at(scalars.add(base, k * step)))]
-            )
-
+        iteration = self._iteration(site, step, at)
         start, first = self.fold.start, 0
         if start is not None and rounds > 1:
             neutral = site.writer.splat(start, width)
@@ -328,9 +352,22 @@ class _Reduction:
             totals[k] = self.fold(site, totals[k], at((rounds * number + k) * step))
         return totals
 
+    def _iteration(
+        self, site: Site, step: int, at: Callable[[SSAValue | int], Values]
+    ) -> Callable[[SSAValue, Sequence[SSAValue]], Sequence[SSAValue]]:
+        """Return what writes a round: accumulators take chunks `step` apart in turn."""
+
+        def iteration(base: SSAValue, carried: Sequence[SSAValue]) -> Sequence[SSAValue]:
+            scalars, each = site.writer.scalars, _groups(carried, len(self.sources))
+            return site.scoped(
+                lambda: [v for k, acc in enumerate(each) for v in self.fold(site, acc, at(scalars.add(base, k * step)))]
+            )
+
+        return iteration
+
     def _span(self, rounds: int) -> int:
         """Return how many rounds the outermost loop takes at a time: sums of floats are sums of shorter ones."""
-        is_sum = isinstance(self.fold, _Function) and self.fold.fn == "add"
+        is_sum = isinstance(self.fold, Function) and self.fold.fn == "add"
         span = 1
         while is_sum and dtype_of(self.sources[0].element).is_float and rounds > span * ROUNDS:
             span *= ROUNDS
@@ -369,158 +406,3 @@ class _Reduction:
 
 def _groups(values: Sequence[SSAValue], size: int) -> list[Values]:
     return [list(values[i : i + size]) for i in range(0, len(values), size)]
-
-
-@lowers(ScanOp)
-def lower_scan(context: VectorContext, op: ScanOp) -> None:
-    """Write running results to a buffer: whole chunks across rows, single elements along the lanes."""
-    fn, source = op.fn.data, context.node(op.source)
-    element = source.element
-    if fn in ("any", "all"):
-        source = bool_of(source)
-    start = context.writer.scalars.constant(identity_of(fn, dtype_of(source.element)), source.element)
-    fold, ordered = _Function(COMBINE[fn], start), is_ordered(context.profile, fn, dtype_of(source.element).is_float)
-    (target,) = _scanned(context, [source], op.axis.data, fold, op.reverse is not None, ordered)
-    stored: Node = target if source.element == element else Convert(target.shape, element, target)
-    context.define(op.result, stored)
-
-
-@lowers(ScanByOp)
-def lower_scan_by(context: VectorContext, op: ScanByOp) -> None:
-    """Scan several tiles together, as one is."""
-    sources = [context.node(source) for source in op.sources]
-    fold, ordered = _Combiner(context, op.combiner.block), context.profile == "strict"
-    targets = _scanned(context, sources, op.axis.data, fold, op.reverse is not None, ordered)
-    for output, stored in zip(op.outputs, targets, strict=True):
-        context.define(output, stored)
-
-
-def _scanned(
-    context: VectorContext, sources: Sequence[Node], axis: int, fold: _Fold, reverse: bool, ordered: bool
-) -> list[Stored]:
-    shape = sources[0].shape
-    targets = [context.new_buffer(shape, source.element) for source in sources]
-    scan = _Scan(sources, axis, fold, reverse, targets, ordered)
-    one_by_one = axis == lane_axis(shape) and not ordered
-    width = 1 if one_by_one else chunk_width(shape[lane_axis(shape)], context.lanes)
-
-    def nest(site: Site) -> Sequence[SSAValue]:
-        scan.outer(site, 0, ())
-        return []
-
-    versions(context, width, sources, nest)
-    return targets
-
-
-@dataclass(frozen=True)
-class _Scan:
-    """Writes the loops of one scan, of tiles of one shape."""
-
-    sources: Sequence[Node]
-    axis: int
-    fold: _Fold
-    reverse: bool
-    targets: Sequence[Stored]
-    ordered: bool
-
-    def outer(self, site: Site, axis: int, outer: Coords) -> None:
-        """Loop over the other axes, then run along the scanned one."""
-        shape = self.sources[0].shape
-        if axis == len(shape):
-            (self._in_order if self.ordered else self._run)(site, outer)
-        elif axis == self.axis:
-            self.outer(site, axis + 1, (*outer, Coord(0)))
-        elif axis == lane_axis(shape):
-            site.chunks(shape[axis], lambda c: self.outer(site, axis + 1, (*outer, c)))
-        else:
-            site.each(shape[axis], lambda at: self.outer(site, axis + 1, (*outer, Coord(at))))
-
-    def _run(self, site: Site, outer: Coords) -> None:
-        size, writer = self.sources[0].shape[self.axis], site.writer
-        width = site.width if any(c.lanes for c in outer) else 1
-
-        def step(at: SSAValue, before: Values | None) -> Values:
-            last = writer.scalars.constant(size - 1)
-            place = writer.scalars.binary("sub", last, at) if self.reverse else at
-            coords = tuple(Coord(place) if axis == self.axis else c for axis, c in enumerate(outer))
-            values = [site.chunk(source, coords) for source in self.sources]
-            totals = values if before is None else self.fold(site, before, values)
-            for target, total in zip(self.targets, totals, strict=True):
-                site.store(target, coords, total)
-            return totals
-
-        start = self.fold.start
-        if start is not None:
-            first, carried = 0, [writer.splat(start, width)]
-        else:
-            first, carried = 1, site.scoped(lambda: step(writer.scalars.constant(0), None))
-        if size > first:
-            writer.loop(first, size, 1, carried, lambda at, before: site.scoped(lambda: step(at, list(before))))
-
-    def _in_order(self, site: Site, outer: Coords) -> None:
-        """Join each two neighbouring blocks of 2^b elements, for b from 0 up: the first bits in chunks of lanes."""
-        size, along = self.sources[0].shape[self.axis], site.width > 1 and not any(c.lanes for c in outer)
-        unit = site.width if along else 1
-
-        def at(place: SSAValue | int, lanes: bool = along) -> Coords:
-            return tuple(Coord(site.index(place), lanes) if axis == self.axis else c for axis, c in enumerate(outer))
-
-        def begin(place: Coord) -> None:
-            values = [site.chunk(source, at(place.base)) for source in self.sources]
-            self._put(site, at(place.base), self._within(site, values) if along else values)
-
-        def join(first: SSAValue, length: int) -> None:
-            start, end, last = self._halves(site, first, length, size)
-            totals = [site.splat_like(total, along) for total in self._held(site, at(last, False))]
-
-            def take_in(each: SSAValue) -> None:
-                self._put(site, at(each), self.fold(site, totals, self._held(site, at(each))))
-
-            _loop(site, start, end, unit, take_in)
-
-        if along:
-            site.chunks(size, begin)
-        else:
-            site.each(size, lambda place: begin(Coord(place)))
-        for bit in range(unit.bit_length() - 1, (size - 1).bit_length()):
-            length = 1 << bit
-            _loop(site, 0, size - length, 2 * length, lambda first, length=length: join(first, length))
-
-    def _halves(self, site: Site, first: SSAValue, length: int, size: int) -> tuple[SSAValue, SSAValue, SSAValue]:
-        """Return start and end of the block that takes another one in, and where the total of that is."""
-        scalars = site.writer.scalars
-        second = scalars.add(first, length)
-        if self.reverse:
-            return first, second, second
-        return second, scalars.binary("minimum", scalars.add(second, length), size), scalars.add(first, length - 1)
-
-    def _put(self, site: Site, coords: Coords, values: Values) -> None:
-        for target, value in zip(self.targets, values, strict=True):
-            site.store(target, coords, value)
-
-    def _held(self, site: Site, coords: Coords) -> Values:
-        return [target.emit(site, coords) for target in self.targets]
-
-    def _within(self, site: Site, values: Values) -> Values:
-        """Join the blocks that lie within a chunk along the axis; what is past the tile's end is not taken in."""
-        writer, layout, i32 = site.writer, chunk_layout(site.width), element_type(dtypes.i32)
-        lanes = writer.value(IotaOp(0, i32, layout))
-        for bit in range(site.width.bit_length() - 1):
-            length = 1 << bit
-            totals = [(lane & -2 * length) + length - (not self.reverse) for lane in range(site.width)]
-            second = site.apply("and", [lanes, writer.scalars.constant(length, i32)])
-            takes = site.apply("eq" if self.reverse else "ne", [second, writer.scalars.constant(0, i32)])
-            if self.reverse and site.tail is not None:
-                some = (max(site.tail - length - 1, -1) // (2 * length)) * 2 * length + length
-                takes = site.apply("and", [takes, site.apply("lt", [lanes, writer.scalars.constant(some, i32)])])
-            joined = self.fold(site, [writer.value(RelayoutOp(value, layout, totals)) for value in values], values)
-            values = [site.apply("select", [takes, *pair]) for pair in zip(joined, values, strict=True)]
-        return values
-
-
-def _loop(site: Site, first: SSAValue | int, end: SSAValue | int, step: int, body: Callable[[SSAValue], None]) -> None:
-    def iteration(at: SSAValue, _carried: Sequence[SSAValue]) -> Sequence[SSAValue]:
-        site.scoped(lambda: body(at))
-        return []
-
-    site.writer.loop(first, end, step, [], iteration)

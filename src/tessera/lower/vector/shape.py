@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tessera.ir.target.memory import ViewOp
 from tessera.ir.target.types import BufferType
-from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
+from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp, unit_axes
 from tessera.ir.tile.types import element_of, shape_of
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.nodes import Node, Remap, Stored
@@ -38,15 +38,6 @@ def lower_reshape(context: VectorContext, op: ReshapeOp) -> None:
     dense = context.new_buffer(source.shape, source.element, dense=True)
     context.write(source, dense)
     context.define(op.result, _viewed(context, dense, shape, element_of(op.result.type)))
-
-
-def unit_axes(source: tuple[int, ...], result: tuple[int, ...]) -> tuple[int | None, ...] | None:
-    """Return which result axis each source axis is when only axes of size 1 differ, else None."""
-    kept = [axis for axis, size in enumerate(result) if size > 1]
-    if [size for size in source if size > 1] != [result[axis] for axis in kept]:
-        return None
-    rest = iter(kept)
-    return tuple(next(rest) if size > 1 else None for size in source)
 
 
 def _viewed(context: VectorContext, dense: Stored, shape: tuple[int, ...], element: object) -> Node:

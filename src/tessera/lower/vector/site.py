@@ -7,7 +7,7 @@ exists twice: without bounds tests for boxes inside, and with them; a test choos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import Attribute, SSAValue
@@ -17,6 +17,7 @@ from tessera.ir.target.arithmetic import CastOp, ElementwiseOp, IotaOp
 from tessera.ir.target.memory import BufferStoreOp
 from tessera.ir.target.types import fragment_of
 from tessera.ir.types import NarrowFloatType, element_type
+from tessera.lower.scalars import Scalars
 from tessera.lower.vector.certain import Certain, certain_conditions
 from tessera.lower.vector.nodes import Box, Coord, Coords, Load, Node, Stored, walk
 from tessera.lower.vector.writer import Writer, chunk_layout
@@ -60,6 +61,12 @@ class End:
     bound: SSAValue
 
 
+def end_of(scalars: Scalars, start: SSAValue, bound: SSAValue, size: int) -> End:
+    """Return where an axis of `size` positions ends that begins at `start` of a tensor of `bound`."""
+    rest = scalars.binary("maximum", scalars.binary("sub", bound, start), 0)
+    return End(scalars.binary("minimum", rest, size), start, bound)
+
+
 class Site:
     """A place inside a loop nest.
 
@@ -93,9 +100,9 @@ class Site:
         self._depth = 0
 
     @property
-    def keeps(self) -> bool:
-        """Whether nodes are stored here when they are computed."""
-        return bool(self._tees)
+    def kept(self) -> Collection[Node]:
+        """The nodes that are stored here when they are computed."""
+        return self._tees.keys()
 
     def scoped(self, body: Callable[[], Any]) -> Any:
         """Run `body`, and forget afterwards what it evaluated (it is in a loop or branch)."""
@@ -216,7 +223,7 @@ class Site:
             lanes = self.writer.value(IotaOp(0, i32, chunk_layout(self.width)))
             return self.apply("lt", [lanes, self.writer.scalars.constant(tail, i32)])
 
-        return self.remember(("valid", tail), make)
+        return self.remember(("valid", self.width, tail), make)
 
     def masked(self, mask: SSAValue | None, lanes: bool) -> SSAValue | None:
         """Return `mask` without the lanes past the tile's end."""
@@ -273,9 +280,9 @@ class Site:
         chunk = self.splat_like(value, bool(lanes))
         self.writer.insert(BufferStoreOp(chunk, target.buffer, offsets, lanes, vector))
 
-    def each(self, count: int, body: Callable[[SSAValue | int], None]) -> None:
+    def each(self, count: SSAValue | int, body: Callable[[SSAValue | int], None]) -> None:
         """Loop over `count` positions."""
-        if count == 1:
+        if isinstance(count, int) and count == 1:
             body(0)
             return
 
@@ -285,15 +292,27 @@ class Site:
 
         self.writer.loop(0, count, 1, [], iteration)
 
-    def each_before(self, end: End, body: Callable[[SSAValue], None]) -> None:
-        """Loop over the positions before an end."""
+    def lie_before(self, places: Iterable[SSAValue], end: End) -> None:
+        """Note that places lie before an end."""
+        self._before_ends.update((place, end.start, end.bound) for place in places)
+
+    def span(self, stop: SSAValue, step: int, body: Callable[[SSAValue], None]) -> None:
+        """Loop over positions before one, `step` apart."""
 
         def iteration(at: SSAValue, _carried: Sequence[SSAValue]) -> Sequence[SSAValue]:
-            self._before_ends.add((at, end.start, end.bound))
             self.scoped(lambda: body(at))
             return []
 
-        self.writer.loop(0, end.count, 1, [], iteration)
+        self.writer.loop(0, stop, step, [], iteration)
+
+    def each_before(self, end: End, body: Callable[[SSAValue], None]) -> None:
+        """Loop over the positions before an end."""
+
+        def position(at: SSAValue) -> None:
+            self.lie_before([at], end)
+            body(at)
+
+        self.span(end.count, 1, position)
 
     def chunks_before(self, end: End, body: Callable[[Coord], None]) -> None:
         """Loop over the chunks before an end, the one that it cuts after the loop."""

@@ -1,53 +1,84 @@
-"""Tiles read against their storage order: squares of chunks are loaded along the rows and transposed in registers.
+"""Tiles read against their storage order: rectangles are loaded along the rows and transposed in registers.
 
 A transposed tile, evaluated along its own last axis, would gather single elements a row apart. Here a nest walks
-squares of `lanes` x `lanes` elements: the square is evaluated along the other axis, where it is contiguous, and the
-transposed chunks are handed to the nest's body as if they had been evaluated at their own places.
+rectangles of as many elements as a vector has along both axes, or as many as a short axis has: the rectangle is
+evaluated along the other axis, where it is contiguous, and the transposed chunks are handed to the nest's body as if
+they had been evaluated at their own places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
 
+from tessera.data import dataclass
 from tessera.ir.target.arithmetic import TransposeChunksOp
 from tessera.ir.types import i1
 from tessera.lower.vector.indexed import Gather
 from tessera.lower.vector.nodes import Coord, Coords, Load, Node, Stored, Uniform
-from tessera.lower.vector.site import Site
+from tessera.lower.vector.site import End, Site, chunk_width
+from tessera.lower.vector.writer import chunk_type
 
 if TYPE_CHECKING:
     from tessera.lower.vector.context import VectorContext
 
-ACROSS = (Coord(0), Coord(0, lanes=True))
-ALONG = (Coord(0, lanes=True), Coord(0))
+
+@dataclass(frozen=True)
+class Turned:
+    """What a nest reads in rectangles.
+
+    Args:
+        nodes: the tiles that are contiguous along another axis than the nest's chunks.
+        axis: that axis.
+        height: how long a rectangle is along it.
+    """
+
+    nodes: Sequence[Node]
+    axis: int
+    height: int
 
 
-def against_order(context: VectorContext, roots: Sequence[Node], rows: int, columns: int, lanes: int) -> list[Node]:
-    """Return the outermost nodes that are contiguous along axis 0 and not along axis 1; none unless scheduled.
+def turned(context: VectorContext, roots: Sequence[Node], shape: Sequence[int], lane: int) -> Turned | None:
+    """Return what a nest over tiles of `shape` with chunks along `lane` is to read in rectangles, None for nothing.
+
+    Rectangles of fewer elements than a vector has gain nothing.
+    """
+    width = chunk_width(shape[lane], context.lanes)
+    for axis in reversed(range(len(shape))):
+        height = chunk_width(shape[axis], context.lanes)
+        if axis != lane and min(width, height) > 1 and width * height >= context.lanes:
+            nodes = against_order(context, roots, axis, lane)
+            if nodes:
+                return Turned(nodes, axis, height)
+    return None
+
+
+def against_order(context: VectorContext, roots: Sequence[Node], across: int = 0, along: int = 1) -> list[Node]:
+    """Return the outermost nodes that are contiguous along one axis and not along another; none unless scheduled.
 
     Args:
         context: the lowering.
-        roots: two-dimensional tiles.
-        rows: their first size.
-        columns: their second size.
-        lanes: elements of a chunk.
+        roots: tiles of one shape.
+        across: the axis along which they should be contiguous.
+        along: the axis along which they should not be.
     """
-    if not context.squares or lanes == 1 or rows < lanes or columns < lanes:
+    if not context.squares or context.lanes == 1:
         return []
+    rank = len(roots[0].shape)
+    column, row = (tuple(Coord(0, lanes=axis == lane) for axis in range(rank)) for lane in (across, along))
     found, seen, order = dict[Node, None](), set[Node](), _Order()
     work = list(reversed(roots))
     while work:
         node = work.pop()
-        if node in seen or not order.scatters(node, ACROSS):
+        if node in seen or not order.scatters(node, row):
             continue
         seen.add(node)
-        if not order.scatters(node, ALONG) and node.element != i1 and not order.wants(node):
+        if not order.scatters(node, column) and node.element != i1 and not order.wants(node):
             found[node] = None
         elif node.stored is None and node.aligned:
-            work += reversed([operand for operand, _ in node.operands(ACROSS) if len(operand.shape) == 2])
+            work += reversed([operand for operand, _ in node.operands(row) if operand.shape == node.shape])
     return list(found)
 
 
@@ -110,65 +141,108 @@ def _scatters_itself(part: Node, at: Coords) -> bool | None:
     return None
 
 
-def squares(
+def rectangles(
     site: Site,
-    nodes: Sequence[Node],
-    rows: int,
-    columns: int,
-    column_of: Callable[[Coord], Coord],
-    body: Callable[[Site, SSAValue | int, Coord], None],
+    of: Turned,
+    shape: Sequence[int],
+    lane: int,
+    ends: Mapping[int, End],
+    body: Callable[[Site, Coords], None],
 ) -> None:
-    """Loop over a tile in squares; `body` is called for each row and chunk, with `nodes` evaluated already.
+    """Loop over a tile in rectangles; `body` is called for each chunk, with what is turned evaluated already.
 
     Args:
         site: where the loops go.
-        nodes: what is read against its order.
-        rows: first size of the tile.
-        columns: second size.
-        column_of: the place in `nodes` of a chunk of the loop.
-        body: writes the work of one row and chunk.
+        of: what is read against its order.
+        shape: the tile's shape.
+        lane: the axis that chunks run along.
+        ends: how far axes are walked.
+        body: writes the work of one chunk.
     """
-    lanes, scalars = site.width, site.writer.scalars
-    full, rest = divmod(rows, lanes)
     site.in_order = False
-
-    def strip(first: SSAValue | int) -> None:
-        places = [scalars.add(site.index(first), j) for j in range(lanes)]
-
-        def chunk(at: Coord) -> None:
-            if site.tail is None:
-                _transpose(site, nodes, first, places, column_of(at))
-                for place in places:
-                    body(site, place, at)
-            else:
-                site.each(lanes, lambda j: body(site, scalars.add(site.index(first), j), at))
-
-        site.chunks(columns, chunk)
-
-    site.each(full, lambda number: strip(_times(site, number, lanes)))
-
-    def last(j: SSAValue | int) -> None:
-        place = scalars.add(site.index(j), full * lanes)
-        site.chunks(columns, lambda at: body(site, place, at))
-
-    if rest:
-        site.each(rest, last)
+    _Rectangles(site, of, shape, lane, ends, body).outer({})
 
 
-def _times(site: Site, number: SSAValue | int, factor: int) -> SSAValue | int:
-    return number * factor if isinstance(number, int) else site.writer.scalars.mul(number, factor)
+@dataclass(frozen=True)
+class _Rectangles:
+    """Writes the loops over rectangles; see `rectangles`."""
 
+    site: Site
+    of: Turned
+    shape: Sequence[int]
+    lane: int
+    ends: Mapping[int, End]
+    body: Callable[[Site, Coords], None]
 
-def _transpose(
-    site: Site, nodes: Sequence[Node], first: SSAValue | int, places: Sequence[SSAValue], column: Coord
-) -> None:
-    scalars = site.writer.scalars
-    for node in nodes:
-        chunks = [
-            site.chunk(node, (Coord(first, lanes=True), Coord(scalars.add(site.index(column.base), i))))
-            for i in range(site.width)
-        ]
-        op = TransposeChunksOp(chunks)
-        site.writer.insert(op)
-        for place, result in zip(places, op.columns, strict=True):
-            site.seed(node, (Coord(place), column), result)
+    def outer(self, places: Mapping[int, Coord]) -> None:
+        """Loop over the axes that rectangles do not have."""
+        rest = [axis for axis in range(len(self.shape)) if axis not in (*places, self.of.axis, self.lane)]
+        if not rest:
+            self._groups(places)
+        elif rest[0] in self.ends:
+            self.site.each_before(self.ends[rest[0]], lambda at: self.outer({**places, rest[0]: Coord(at)}))
+        else:
+            self.site.each(self.shape[rest[0]], lambda at: self.outer({**places, rest[0]: Coord(at)}))
+
+    def _groups(self, places: Mapping[int, Coord]) -> None:
+        """Loop over the rectangles."""
+        self._across(lambda first, count: self._along(lambda at: self._rectangle(places, first, count, at)))
+
+    def _across(self, body: Callable[[SSAValue, int], None]) -> None:
+        """Loop over groups of rows, of which the incomplete one comes after the loop."""
+        site, height, scalars = self.site, self.of.height, self.site.writer.scalars
+        full, rest = divmod(self.shape[self.of.axis], height)
+        end = None if rest else self.ends.get(self.of.axis)
+        number = full if end is None else scalars.ceildiv(end.count, height)
+        if full:
+            site.each(number, lambda at: body(scalars.mul(site.index(at), height), height))
+        if rest:
+            body(site.index(full * height), rest)
+
+    def _along(self, body: Callable[[Coord], None]) -> None:
+        """Loop over chunks."""
+        site = self.site
+        if self.lane in self.ends:
+            site.span(self.ends[self.lane].count, site.width, lambda at: body(Coord(at, lanes=True)))
+        else:
+            site.chunks(self.shape[self.lane], body)
+
+    def _coords(self, places: Mapping[int, Coord], row: Coord, column: Coord) -> Coords:
+        found = {**places, self.of.axis: row, self.lane: column}
+        return tuple(found[axis] for axis in range(len(self.shape)))
+
+    def _rectangle(self, places: Mapping[int, Coord], first: SSAValue, count: int, at: Coord) -> None:
+        """Transpose one of `count` rows in registers, and do the work of each row's chunk."""
+        rows = [self.site.writer.scalars.add(first, number) for number in range(count)]
+        columns = self._columns(at)
+        for node in self.of.nodes:
+            chunks = [self._row(places, node, first, count, column) for column in columns]
+            chunks += [self._nothing(node)] * (self.site.width - len(columns))
+            op = TransposeChunksOp(chunks, chunk_type(node.element, self.site.width))
+            self.site.writer.insert(op)
+            for row, chunk in zip(rows, op.columns, strict=False):
+                self.site.seed(node, self._coords(places, Coord(row), at), chunk)
+        for row in rows:
+            self.body(self.site, self._coords(places, Coord(row), at))
+
+    def _columns(self, at: Coord) -> list[SSAValue]:
+        """Return where the columns of a rectangle are; those past an end are the last one before it."""
+        site, scalars, end = self.site, self.site.writer.scalars, self.ends.get(self.lane)
+        columns = [scalars.add(site.index(at.base), number) for number in range(site.tail or site.width)]
+        if end is None:
+            return columns
+        last = scalars.binary("sub", end.count, 1)
+        columns = [scalars.binary("minimum", column, last) for column in columns]
+        site.lie_before(columns, end)
+        return columns
+
+    def _row(self, places: Mapping[int, Coord], node: Node, first: SSAValue, count: int, column: SSAValue) -> SSAValue:
+        """Return what is turned along its own rows, the first `count` elements of a chunk."""
+        site, before = self.site, (self.site.width, self.site.tail)
+        site.width, site.tail = self.of.height, count if count < self.of.height else None
+        chunk = site.chunk(node, self._coords(places, Coord(first, lanes=True), Coord(column)))
+        site.width, site.tail = before
+        return chunk
+
+    def _nothing(self, node: Node) -> SSAValue:
+        return self.site.writer.splat(self.site.zero(node.element), self.of.height)

@@ -18,14 +18,13 @@ from tessera.ir.tile.elementwise import ArangeOp, BitcastOp, CastOp, Elementwise
 from tessera.ir.tile.memory import GatherOp, LoadOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.random import PhiloxOp
-from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
+from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp, unit_axes
 from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import i1
 from tessera.ir.walking import ops_in
 from tessera.lower.launch import LaunchPlan
 from tessera.lower.vector.liveness import Liveness
-from tessera.lower.vector.shape import unit_axes
 from tessera.lower.vector.site import chunk_width
 from tessera.lower.vector.strips import store_after
 from tessera.schedule.cpu.cpu_pass import CpuPass

@@ -34,6 +34,7 @@ VALUES: Final[Mapping[str, tuple[int | str, ...]]] = {
     "pack_before": (0, 1),
     "begin_sums": (0, 1),
     "squares": (0, 1),
+    "trim": (0, 1),
     "prefetch": (0, 1),
     "stream": (0, 1, 4),
     "strip": (0, 32, 64),
@@ -50,6 +51,7 @@ CPU_KNOBS: Final = (
     ("pack_before", (0,)),
     ("begin_sums", (0,)),
     ("squares", (0,)),
+    ("trim", (0,)),
 )
 """Knobs of schedules for CPUs, and their values."""
 

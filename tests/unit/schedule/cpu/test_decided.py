@@ -13,7 +13,7 @@ from tessera.driver.pipeline import CANONICALIZE
 from tessera.errors import VerifyError
 from tessera.ir import decisions
 from tessera.ir.decisions import Decision
-from tessera.ir.target.arithmetic import TransposeChunksOp
+from tessera.ir.target.arithmetic import TransposeChunksOp, constant_value
 from tessera.ir.target.memory import BufferStoreOp, PrefetchOp
 from tessera.ir.target.memory import StoreOp as TargetStoreOp
 from tessera.ir.target.product import ProductOp
@@ -77,6 +77,16 @@ def rows(x: ts.Tensor["m", 4096, ts.f32], y: ts.Tensor["m", 4096, ts.f32]) -> No
 def column(x: ts.Tensor["m", 4096, ts.f32], y: ts.Tensor["m", 4096, ts.f32]) -> None:
     for i in ts.tile.grid((m, 16)):
         y[i : i + 16, 0] = x[i : i + 16, 1]
+
+
+def weighted(x: ts.Tensor["m", 64, ts.f32], w: ts.Tensor[64, 32, ts.f32], y: ts.Tensor["m", 32, ts.f32]) -> None:
+    for i in ts.tile.grid((m, 32)):
+        total = ts.tile.zeros((32, 32), ts.f32)
+        for step in ts.tile.range(0, 64, 16):
+            part = x[i : i + 32, step : step + 16]
+            part = part - ts.tile.row_max(part)[:, None]
+            total = ts.tile.mma(part, w[step : step + 16, :], total + ts.tile.row_sum(part)[:, None])
+        y[i : i + 32, :] = total
 
 
 def lowered(
@@ -164,6 +174,55 @@ def test_transposed_tiles_are_the_same(knobs: dict[str, int]) -> None:
     x, y = RNG.standard_normal((45, 70)).astype(np.float32), np.zeros((70, 45), np.float32)
     kernel(x, y)
     np.testing.assert_array_equal(y, x.T)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "blocks"),
+    [
+        ("f32", (5, 1, 70, 3), (16, 32)),
+        ("f32", (3, 33, 2, 17), (24, 8)),
+        ("f64", (37, 11, 4, 16), (2, 16)),
+        ("bf16", (2, 66, 9, 5), (16, 32)),
+        ("i8", (5, 33, 3, 17), (2, 16)),
+    ],
+)
+def test_permuted_tiles_are_the_same(dtype: str, shape: tuple[int, ...], blocks: tuple[int, int]) -> None:
+    element, (wide, long) = getattr(ts, dtype), blocks
+
+    @ts.kernel
+    def moved(x: ts.Tensor["a", "b", "c", "d", element], y: ts.Tensor["a", "b", "c", "d", element]):
+        for i, j, k, h in ts.tile.grid((a, 4), (b, wide), (c, 2), (d, long)):
+            y[i : i + 4, j : j + wide, k : k + 2, h : h + long] = x[i : i + 4, j : j + wide, k : k + 2, h : h + long]
+
+    kept = {"f32": np.float32, "f64": np.float64, "bf16": ml_dtypes.bfloat16, "i8": np.int8}[dtype]
+    source = RNG.integers(-99, 99, shape).astype(kept)
+    for order in [(0, 3, 2, 1), (3, 1, 2, 0), (1, 0, 3, 2)]:
+        turned = source.transpose(order)
+        held = np.full((*turned.shape[:-1], turned.shape[-1] + 3), 77, kept)
+        moved(turned, held[..., :-3])
+        np.testing.assert_array_equal(held[..., :-3], turned)
+        assert (held[..., -3:] == 77).all()
+
+
+def test_rows_past_an_end_are_computed_where_the_schedule_says() -> None:
+    def rows(knobs: Knobs | None = None) -> list[object]:
+        return [constant_value(op.rows) for op in products(weighted, knobs)]
+
+    assert rows() == [None]
+    assert rows(Knobs(trim=0)) == [32]
+
+
+@pytest.mark.parametrize("knobs", [{}, {"trim": 0}, {"in_place": 0}], ids=str)
+@pytest.mark.parametrize("m", [1, 31, 32, 45, 64])
+def test_trimmed_tiles_are_the_same(m: int, knobs: dict[str, int]) -> None:
+    kernel = ts.kernel.autotune(space={name: [value] for name, value in knobs.items()})(weighted)
+    x, w = (RNG.integers(-9, 9, shape).astype(np.float32) for shape in ((m, 64), (64, 32)))
+    y = np.full((m, 32), 77, np.float32)
+    kernel(x, w, y)
+    parts = x.reshape(m, 4, 16).astype(np.float64)
+    parts -= parts.max(2, keepdims=True)
+    expected = parts.reshape(m, 64) @ w.astype(np.float64) + parts.sum((1, 2))[:, None]
+    np.testing.assert_array_equal(y, expected)  # small integers: sums are exact
 
 
 @pytest.mark.parametrize("knobs", [{}, {"pack_before": 0}, {"pack_before": 0, "in_place": 0}, {"panel": 8}], ids=str)
