@@ -23,7 +23,7 @@ def assign(x: Array, key: Any, value: Any) -> None:
     """Let an array become one with some of its elements set.
 
     Raises:
-        CallError: `written-argument` for parts of arguments, and for arguments of what is differentiated.
+        CallError: `written-argument` for arguments of what is differentiated, and for what may be a view or a copy.
         LanguageError: `value-needed` for places that depend on values and are no mask.
         TypeMismatchError: `bad-index` or `shape-mismatch`.
     """

@@ -198,7 +198,7 @@ def _shaped_back(whole: Array, changed: Array) -> Array:
 
 def _is_dense(x: Array) -> bool:
     """Return whether elements follow one another in NumPy's array for sure."""
-    return not x.is_part or x.back is _shaped_back
+    return not x.is_view and (not x.is_part or x.back is _shaped_back)
 
 
 def _quotient(dims: Sequence[Dim], others: Sequence[Dim]) -> Dim:

@@ -337,8 +337,9 @@ class Array(Traced):
                 where nothing says whether NumPy's would be a view.
         """
         found = Array(self.tracing, ssa, is_view=self.is_view, is_weak=self.is_weak)
-        # A whole that nothing but its view names needs no change: only views of views are kept for theirs.
-        found._whole = (weakref.ref(self) if self._whole is None else lambda: self), back
+        # A whole that nothing but its view names needs no change, other than an argument: views are kept for theirs.
+        is_kept = self._whole is not None or self.target is not None
+        found._whole = (lambda: self) if is_kept else weakref.ref(self), back
         return found
 
     @property
@@ -463,13 +464,13 @@ class Array(Traced):
         An argument is written when the function ends. Inside of what is differentiated it stays, and the result is new.
 
         Raises:
-            CallError: `written-argument` for a part of an argument.
+            CallError: `written-argument` for what may be a view of an argument, or a copy.
             TypeMismatchError: `shape-mismatch` or `dtype-mismatch` for elements that it has no room for.
         """
         trace, own, other = self.tracing, array_type(self.ssa), array_type(found.ssa)
         if trace.depth and self.is_view:
             return found
-        if self.is_view and self.target is None:
+        if self.is_view and self.target is None and self._whole is None:
             raise CallError(
                 "a part, a transpose or another shape of an argument is changed",
                 code="written-argument",

@@ -247,7 +247,7 @@ def out_rows(out: Any, trailing_dims: int) -> Any:
     found = arrays.view(out, "out")
     split = len(found.shape) - trailing_dims
     halves = (slice(None, split), slice(split, None))
-    if len(found.shape) != 2 and not all(is_one(found.shape[half], found.strides[half]) for half in halves):
+    if not all(is_one(found.shape[half], found.strides[half]) for half in halves):
         return None
     return matrix(out, prod(found.shape[:split]), prod(found.shape[split:]))
 

@@ -151,6 +151,10 @@ def test_results_in_given_arrays(name, library):
     for out in places:
         assert NORMS[name](lib.of_library(library, x), 10, eps=1e-5, out=out) is out
         lib.close(out, exact(name, x, (10,)), ts.f32, 8)
+    for out in (np.empty((20, 3), np.float32).T, np.empty((3, 41), np.float32)[:, 1::2]):  # rows of both dimensions
+        x = lib.normal(rng, 3, 20)
+        assert NORMS[name](x, (3, 20), eps=1e-5, out=out) is out
+        lib.close(out, exact(name, x, (3, 20)), ts.f32, 8)
 
 
 @each_norm

@@ -8,7 +8,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tessera.torch  # noqa: E402, F401 - only where PyTorch is
+from tessera.ops.lookup import scatter_steps  # noqa: E402 - registers a step
 from tessera.ops.steps import STEPS  # noqa: E402
+from tessera.ops.torch_steps import operator_of  # noqa: E402
+
+operator_of(scatter_steps.SCATTER)
 
 QUICK = ("test_schema", "test_faketensor")
 
@@ -25,6 +29,7 @@ def cases():
         "norm_rows_quantised": (x, None, None, w, None, 1e-5, 0.0, 0, False, "fp8_e4m3", 8),
         "run_places": (sorted_,),
         "runs": (sorted_, places, 3),
+        "scatter_rows": (x, torch.tensor([1, 4, 1]), torch.randn(3, 16), "sum"),
         "wide_integers": (torch.randint(0, 9, (40,), dtype=torch.int32),),
     }
 

@@ -163,6 +163,24 @@ def weight_norm(x):
     return torch._weight_norm(x, x[:, :1].abs() + 1, 0), torch._weight_norm(x, x[:1] + 3, 1)
 
 
+def of_lists(x, y):
+    several, others = [x, y * 2], [y, x]
+    factors = torch._foreach_mul(several, [0.5, 3.0]), torch._foreach_addcmul(several, others, others, value=0.3)
+    sums = torch._foreach_add(several, others, alpha=2), torch._foreach_lerp(several, others, 0.3)
+    least = torch._foreach_maximum(several, others), torch._foreach_minimum(several, 0.1)
+    quotients = torch._foreach_addcdiv(several, others, torch._foreach_exp(several), [0.1, 0.2])
+    norms = torch._foreach_norm(several), torch._foreach_pow(2.0, several), x.clone().mul_(0.9).addcmul_(y, y, value=3)
+    return [one for some in (*factors, *sums, *least, quotients, *norms) for one in some]
+
+
+def of_several(x, y, w):
+    batches, labels = w[:, :4].mT, y.detach().sign()
+    found = torch.addbmm(x, w, batches, beta=0.5, alpha=2)[:4], F.bilinear(x, y, w)
+    taken = x.masked_scatter(x > 0, y), x.masked_scatter((x > 0)[0], y)
+    losses = F.soft_margin_loss(20 * x, labels), F.soft_margin_loss(9 * x, labels, reduction="none")
+    return *found, *taken, *losses
+
+
 def combined(reduce: str) -> Callable[..., Any]:
     return lambda x, y, i: tuple(x.scatter_reduce(0, i, y, reduce, include_self=own) for own in (True, False))
 
@@ -205,6 +223,8 @@ ROWS = {
     "order": (order, with_nan),
     "strided": (strided, reals((4, 6))),
     "sampled": (sampled, reals((6, 12), (2, 4, 3, 2))),
+    "of lists": (of_lists, reals((4, 5), (4, 5))),
+    "of several": (of_several, reals((4, 4), (4, 4), (3, 4, 4))),
     "weight norm": (weight_norm, reals((4, 6))),
     **{
         f"scatter {kind}": (combined(kind), lambda: (normal(5, 6), normal(9, 6), torch.randint(0, 4, (9, 6))))
@@ -217,3 +237,42 @@ ROWS = {
 def test_rows_give_what_eager_pytorch_gives(name):
     function, make = ROWS[name]
     both_ways(function, make(), tolerance=2e-4 if "float32" in name else 1e-8)
+
+
+@pytest.mark.filterwarnings("ignore:The reduce argument:UserWarning")
+def test_scattered_products():
+    def function(x, y):
+        places = torch.arange(4)[:, None] // 2
+        x = x.detach()
+        return torch.scatter(x, 0, places, y.detach(), reduce="multiply"), x.scatter(0, places, 2.5, reduce="add")
+
+    both_ways(function, (normal(4, 5), normal(4, 5)))
+
+
+def test_order_along_sizes_that_change():
+    def function(x):
+        return *x.topk(2, 0), *x.sort(1, descending=True), *x.topk(1, 1, largest=False)
+
+    both_ways(function, *((normal(size, 3 * size),) for size in (7, 4, 33)), dynamic=True)
+
+
+def sum_of_windows(y, size):
+    found = torch.zeros(size, dtype=y.dtype)
+    for number, row in enumerate(y):
+        found[4 * number : 4 * number + 8] += row
+    return found
+
+
+def test_windows_are_added_up_as_often_as_there_are_rows():
+    """PyTorch takes a Fourier transform's inverse apart so, of as many rows as the transform has."""
+
+    def function(x, y):
+        return (
+            torch.ops.aten.unfold_backward(y[None].expand(1, -1, -1) * 2, (x.shape[0], 4 * y.shape[0] + 4), 1, 8, 4),
+        )
+
+    given = normal(3, 2), normal(5, 8)
+    for options in ({}, {"dynamic": True}):
+        torch._dynamo.reset()
+        (got,) = torch.compile(function, backend=compiled.backend, **options)(*given)
+        torch.testing.assert_close(got, sum_of_windows(2 * given[1], 24).expand(3, -1), rtol=1e-12, atol=1e-12)

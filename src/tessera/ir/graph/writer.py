@@ -232,7 +232,10 @@ class GraphWriter:
         Args:
             value: the array.
             places: for each of its dimensions the result's that it is, or integers that broadcast to its shape.
-            dims: the result's shape.
+            dims: the result's shape; of a dimension of 1 of the array each element is taken from its one.
+
+        Raises:
+            TypeMismatchError: `shape-mismatch`.
         """
         if not places or (list(places) == [*range(len(dims))] and list(dims) == list(dims_of(value))):
             return self.broadcast_to(value, dims)
@@ -241,12 +244,20 @@ class GraphWriter:
         along: list[int] = []
         for axis, place in enumerate(places):
             if isinstance(place, int):
-                agreed[axis] = dims[place]
+                agreed[axis] = self._taken(agreed[axis], dims[place])
                 along.append(place)
             else:
                 along.append(len(dims) + len(indices))
                 indices.append(self.broadcast_to(place, dims))
-        return self._add(TakeOp(self.reshape(value, agreed), indices, along, dims))
+        return self._add(TakeOp(self.broadcast_to(value, agreed), indices, along, dims))
+
+    def _taken(self, own: Dim, wanted: Dim) -> Dim:
+        """Return the size that a dimension has which is one of what is taken."""
+        if own != ONE and not self.same(own, wanted):
+            raise TypeMismatchError(
+                f"take {own} elements as {wanted}", code="shape-mismatch", help="the sizes are equal"
+            )
+        return wanted
 
     def add_rows(self, value: SSAValue, index: SSAValue, count: Dim) -> SSAValue:
         """Return `count` sums of the rows of a matrix, each of those with its number in `index`."""

@@ -37,6 +37,7 @@ from tessera.ops.linalg.problem import Options, check_sizes, default_out
 from tessera.ops.operation import with_checked_methods
 from tessera.ops.refusals import WRONG_ARGUMENT, refuse
 from tessera.ops.rules import RULES
+from tessera.ops.steps import is_followed
 from tessera.ops.traced import traced_among
 from tessera.runtime.readers import FOREIGN_ERRORS, READERS
 from tessera.schedule.products import ALIGN_BYTES
@@ -127,11 +128,12 @@ class Gemm:
             stream: CUDA stream to launch on.
 
         Returns:
-            The result `(M, N)`: `out`, or a NumPy array, PyTorch tensor or device array as `a` is.
+            The result `(M, N)`: `out`, or a NumPy array, PyTorch tensor or device array as `a` is. PyTorch tensors that
+            need gradients have them, of a product of two operands alone.
 
         Raises:
-            CallError: `wrong-rank`, `wrong-shape`, `unsupported-dtypes`, `bad-argument`, `unsupported-mma-kind`, or
-                what is wrong with an argument.
+            CallError: `wrong-rank`, `wrong-shape`, `unsupported-dtypes`, `bad-argument`, `unsupported-mma-kind`,
+                `no-gradient` for what has none, or what is wrong with an argument.
             DeviceError: `out-of-memory` when there is no room for copies of operands.
 
         Numerics:
@@ -162,6 +164,9 @@ class Gemm:
             if traced_among((a, b, c)) is not None:
                 beside = {"scale_a": scale_a, "scale_b": scale_b, "epilogue": epilogue, "stream": stream}
                 return whole.gemm(a, b, c, out, alpha, beta, None, beside, options)
+            if is_followed((a, b, c)):
+                is_plain = stream is c is scale_a is scale_b is epilogue is None and alpha == 1
+                return self._followed(a, b, out, is_plain, options)
             if stream is c is scale_a is scale_b is epilogue is None and type(alpha) is type(beta) is float:
                 if alpha == 1 and beta == 0:
                     return self._run_plain(a, b, out, options)
@@ -169,6 +174,12 @@ class Gemm:
         except WRONG_ARGUMENT as error:
             refuse(Gemm.__call__, locals(), error)
             raise
+
+    def _followed(self, a: Any, b: Any, out: Any, is_plain: bool, options: tuple[Any, ...]) -> Any:
+        """Return a product that PyTorch follows."""
+        from tessera.ops.linalg.steps import followed_matrices
+
+        return followed_matrices(a, b, out, is_plain, options, (2, 3) if self._batched else (2,))
 
     def _run_plain(self, a: object, b: object, out: Any, options: tuple[Any, ...]) -> Any:
         """Run a product of two operands with nothing beside it: few microseconds are most of a small one's time."""

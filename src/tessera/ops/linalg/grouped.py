@@ -33,7 +33,8 @@ from tessera.ops.linalg.prepare import (
 )
 from tessera.ops.linalg.problem import Forced, Options, Problem, default_out
 from tessera.ops.operation import with_checked_methods
-from tessera.ops.refusals import checked
+from tessera.ops.refusals import checked, refused
+from tessera.ops.steps import needs_gradient
 from tessera.ops.templates import annotated
 from tessera.runtime.readers import READERS
 
@@ -81,10 +82,12 @@ class Grouped:
             `(T, N)`; for lists, a list of results.
 
         Raises:
-            CallError: `wrong-rank`, `wrong-shape`, `wrong-dtype`, `argument-count`, or as for `gemm`.
+            CallError: `wrong-rank`, `wrong-shape`, `wrong-dtype`, `argument-count`, `no-gradient`, or as for `gemm`.
         """
         if isinstance(a, list | tuple):
             return _each(cast("Sequence[Any]", a), b, out, trans_b, epilogue, out_dtype)
+        if needs_gradient((a, b)):
+            raise refused("products of groups have no gradient", "no-gradient", "call it under torch.no_grad()")
         if offsets is None:
             raise CallError(
                 "offsets are missing",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 from math import prod
 from typing import Any
 
@@ -14,15 +13,14 @@ from tessera.numerics.dtypes import DType
 from tessera.ops import arrays
 from tessera.ops import epilogue as epi
 from tessera.ops.linalg import whole
-from tessera.ops.linalg.gemm import gemm, gemm_batched
-from tessera.ops.linalg.prepare import check_apart
-from tessera.ops.linalg.problem import Options, check_pair, check_sizes, default_out
+from tessera.ops.linalg.batches import general, rows_of_any
+from tessera.ops.linalg.gemm import gemm
+from tessera.ops.linalg.problem import check_sizes, default_out
+from tessera.ops.linalg.steps import LAYER, followed
 from tessera.ops.operation import with_checked_methods
 from tessera.ops.refusals import checked
-from tessera.ops.steps import check_not_traced
+from tessera.ops.steps import check_not_traced, is_followed
 from tessera.ops.traced import traced_among
-
-_PLAIN = Options().values()
 
 
 @with_checked_methods
@@ -40,7 +38,7 @@ class Matmul:
             out_dtype: dtype of a new result, by default as for `gemm`.
 
         Returns:
-            The result: `out`, or an array of the library of `a`.
+            The result: `out`, or an array of the library of `a`. PyTorch tensors that need gradients have them.
 
         Raises:
             CallError: `wrong-rank`, `wrong-shape`, or what `gemm` says.
@@ -55,8 +53,10 @@ class Matmul:
             return whole.product(a, b, out_dtype)
         if getattr(a, "ndim", None) == getattr(b, "ndim", None) == 2:
             return gemm(a, b, out=out, out_dtype=out_dtype)
+        if is_followed((a, b)):
+            return followed(a, b, None, out, out_dtype)
         try:
-            return _general(a, b, out, out_dtype)
+            return general(a, b, out, out_dtype)
         except TesseraError as error:
             raise error.at(caller_location()) from error.__cause__
 
@@ -80,163 +80,15 @@ class Matmul:
         return (prod(a) + prod(b)) * dtype.bytes + out * (out_dtype or default_out(dtype)).bytes
 
 
-def _general(a: Any, b: Any, out: Any, out_dtype: DType | None) -> Any:
-    """Compute a product that is not of two matrices."""
-    x, y = arrays.view(a, "a"), arrays.view(b, "b")
-    if not x.shape or not y.shape:
-        raise CallError(f"a has the shape {x.shape} and b {y.shape}", code="wrong-rank", help="multiply numbers with *")
-    check_pair(x.dtype, y.dtype)
-    terms = x.shape[-1], y.shape[-2 if len(y.shape) > 1 else 0]
-    if terms[0] != terms[1]:
-        raise CallError(
-            f"a is {x.shape} and b is {y.shape}: {terms[0]} != {terms[1]}",
-            code="wrong-shape",
-            help="a (..., M, K) and b (..., K, N)",
-        )
-    left = a.reshape(1, -1) if len(x.shape) == 1 else a
-    right = b.reshape(-1, 1) if len(y.shape) == 1 else b
-    try:
-        batch = np.broadcast_shapes(tuple(left.shape[:-2]), tuple(right.shape[:-2]))
-    except ValueError:
-        raise CallError(
-            f"the batches of a {x.shape} and b {y.shape} do not broadcast",
-            code="wrong-shape",
-            help="sizes must be equal or 1, counted from the last dimension",
-        ) from None
-    full = (*batch, left.shape[-2], right.shape[-1])
-    shape = _without_vectors(full, len(x.shape) == 1, len(y.shape) == 1)
-    given = out is not None
-    if not given:
-        out = arrays.maker(a, shape, out_dtype or default_out(x.dtype))(a)
-    elif tuple(out.shape) != shape:
-        raise CallError(f"argument 'out' has the shape {tuple(out.shape)}, the result is {shape}", code="wrong-shape")
-    target = out[..., None] if len(y.shape) == 1 else out
-    target = target[..., None, :] if len(x.shape) == 1 else target
-    split = _split(left, right, target, batch)
-    if given and prod(batch[:split]) > 1:
-        check_apart(out, a=a, b=b)  # each product alone has no element in common with its operands
-    _into(left, right, target, batch, split)
-    return out
+def _weights(w: Any) -> Any:
+    """Return the weights of a layer.
 
-
-def _without_vectors(full: tuple[int, ...], no_rows: bool, no_columns: bool) -> tuple[int, ...]:
-    end = (() if no_rows else full[-2:-1]) + (() if no_columns else full[-1:])
-    return (*full[:-2], *end)
-
-
-def _split(left: Any, right: Any, out: Any, batch: tuple[int, ...]) -> int:
-    """Return how many leading dimensions of a broadcast batch strides do not join with the others."""
-    for split in range(len(batch)):
-        if all(_joined(operand, batch, split) is not None for operand in (left, right, out)):
-            return split
-    return len(batch)
-
-
-def _into(left: Any, right: Any, out: Any, batch: tuple[int, ...], split: int) -> None:
-    """Compute every product of a broadcast batch; its first `split` dimensions are looped over."""
-    if 0 in out.shape:
-        return
-    for place in product(*(range(size) for size in batch[:split])):
-        x, y = (_one(operand, batch, place) for operand in (left, right))
-        target = out[place] if place else out
-        _batch(x, y, target, batch[split:])
-
-
-def _strides(operand: Any, batch: tuple[int, ...]) -> list[int]:
-    """Return the strides of an operand's batch dimensions once it is broadcast: 0 where it repeats."""
-    view = arrays.view(operand, "an operand")
-    own = len(view.shape) - 2
-    missing = [0] * (len(batch) - own)
-    return missing + [0 if view.shape[i] == 1 else view.strides[i] for i in range(own)]
-
-
-def _joined(operand: Any, batch: tuple[int, ...], split: int) -> tuple[int, int] | None:
-    """Return size and stride of batch dimensions from `split` on as a single one, None where they are not one."""
-    size, step = 1, 0
-    for extent, stride in reversed(list(zip(batch[split:], _strides(operand, batch)[split:], strict=True))):
-        if extent == 1:
-            continue
-        if size > 1 and stride != step * size:
-            return None
-        size, step = size * extent, stride if size == 1 else step
-    return size, step
-
-
-def _one(operand: Any, batch: tuple[int, ...], place: tuple[int, ...]) -> Any:
-    """Return an operand at one place of the leading batch dimensions."""
-    own = operand.ndim - 2
-    skipped = len(batch) - own
-    for axis, index in enumerate(place):
-        if axis >= skipped:
-            operand = operand[0 if operand.shape[0] == 1 else index]
-    return operand
-
-
-def _batch(left: Any, right: Any, out: Any, batch: tuple[int, ...]) -> None:
-    """Compute a batch whose dimensions each operand joins to one."""
-    count = prod(batch)
-    x, y = (_three(operand, batch) for operand in (left, right))
-    target = out.reshape(count, *out.shape[-2:])
-    if count == 1 or (x.ndim == 2 and y.ndim == 2):
-        matrices = [operand if operand.ndim == 2 else operand[0] for operand in (x, y)]
-        for i in range(count):
-            gemm(*matrices, out=target[i])
-    elif y.ndim == 2 and _rows_join(x) and _rows_join(target):
-        rows = count * x.shape[1]
-        gemm(x.reshape(rows, x.shape[2]), y, out=target.reshape(rows, y.shape[1]))
-    else:
-        gemm_batched(x, y, out=target)
-
-
-def _three(operand: Any, batch: tuple[int, ...]) -> Any:
-    """Return an operand as a batch of matrices, or as one matrix where it repeats."""
-    joined = _joined(operand, batch, 0)
-    assert joined is not None
-    if joined[1] == 0 or joined[0] == 1:
-        return operand[(0,) * (operand.ndim - 2)] if operand.ndim > 2 else operand
-    return operand.reshape(joined[0], *operand.shape[-2:])
-
-
-def _rows_join(batch: Any) -> bool:
-    """Return whether a batch of matrices is one tall matrix."""
-    view = arrays.view(batch, "a")
-    return view.strides[0] == view.strides[1] * view.shape[1]
-
-
-def _is_flat(array: Any) -> bool:
-    """Return whether all dimensions but the last join to one."""
-    shape = tuple(array.shape[:-1])
-    return _joined(array[..., None, :], shape, 0) is not None
-
-
-def _rows_of_any(
-    x: Any, w: Any, bias: Any, epilogue: epi.Epilogue | None, out: Any, options: tuple[Any, ...], stream: Any
-) -> Any:
-    """Compute a layer of rows that lie in other than two dimensions."""
-    shape, weights = arrays.view(x, "x").shape, arrays.view(w, "w").shape
-    if not shape or len(weights) != 2:
-        name, found, wanted = ("w", weights, "(N, K)") if shape else ("x", shape, "(..., K)")
-        raise CallError(
-            f"argument {name!r} has the shape {found}, which is not {wanted}",
-            code="wrong-rank",
-            location=caller_location(),
-        )
-    count, result = prod(shape[:-1]), (*shape[:-1], weights[0])
-    if out is not None and arrays.view(out, "out").shape != result:
-        raise CallError(
-            f"argument 'out' has the shape {tuple(out.shape)}, the result is {result}",
-            code="wrong-shape",
-            location=caller_location(),
-        )
-    # Rows that no stride joins are copied, and the result is copied back to such an `out`.
-    flat = out.reshape(count, weights[0]) if out is not None and _is_flat(out) else None
-    rows = x.reshape(count, shape[-1])
-    made = gemm.run(rows, w, None, flat, 1.0, 0.0, bias, None, None, epilogue, options, stream)
-    if out is None:
-        return made.reshape(result)
-    if flat is None:
-        out[...] = made.reshape(result)
-    return out
+    Raises:
+        CallError: `wrong-rank`.
+    """
+    if len(w.shape) != 2:
+        raise CallError(f"argument 'w' has the shape {tuple(w.shape)}, which is not (N, K)", code="wrong-rank")
+    return w
 
 
 @with_checked_methods
@@ -269,18 +121,21 @@ class Linear:
             stream: CUDA stream to launch on.
 
         Returns:
-            `(..., N)`: `out`, or an array of the library of `x`.
+            `(..., N)`: `out`, or an array of the library of `x`. PyTorch tensors that need gradients have them.
 
         Raises:
-            CallError: as for `gemm`.
+            CallError: as for `gemm`, or `no-gradient` for an epilogue whose operands need gradients.
         """
-        options = (False, True, out_dtype, None, compute, *_PLAIN[5:])
+        options = (*LAYER[:2], out_dtype, None, compute, *LAYER[5:])
         if traced_among((x, w)) is not None:
             return whole.gemm(x, w, None, out, 1.0, 0.0, bias, {"epilogue": epilogue, "stream": stream}, options)
+        if is_followed((x, w, bias)):
+            is_plain = epilogue is compute is stream is None
+            return followed(x, _weights(w).mT, bias, out, out_dtype, is_plain)
         shape = getattr(x, "shape", ())
         if len(shape) == 2:
             return gemm.run(x, w, None, out, 1.0, 0.0, bias, None, None, epilogue, options, stream)
-        return _rows_of_any(x, w, bias, epilogue, out, options, stream)
+        return rows_of_any(x, w, bias, epilogue, out, options, stream)
 
     @staticmethod
     def reference(x: Any, w: Any, bias: Any = None, epilogue: epi.Epilogue | None = None) -> Any:

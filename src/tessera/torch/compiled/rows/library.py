@@ -50,11 +50,12 @@ _LONGEST = 1 << 15
 
 
 def _check_row(c: Converter, x: Any, axis: int) -> int:
-    """Return the dimension, along which all elements fit into a program."""
+    """Return the dimension, along which all elements fit into a program, when the graph was traced at least."""
     _check(c, x, ("i8", "u8", "i16", "i32", "i64"))
     dims = c.dims(x)
-    if not dims or not dims[axis].is_static or dims[axis].scale > _LONGEST:
-        raise Unknown("rows that are too long to be put in order, or of any length")
+    length = dims[axis].value(c.w.hints) if dims else None
+    if length is None or length > _LONGEST:
+        raise Unknown("rows that are too long to be put in order")
     return axis % len(dims)
 
 

@@ -109,6 +109,11 @@ def _add(c: Converter, a: Any, b: Any, alpha: Any = 1) -> Any:
     return c.elementwise(formula, (a, b, alpha), "DEFAULT")
 
 
+@row("prims.fma.default")
+def _multiplied_and_added(c: Converter, a: Any, b: Any, addend: Any) -> Any:
+    return c.elementwise(_plain("fma"), (a, b, addend), "DEFAULT")
+
+
 @row("rsub.Tensor", "rsub.Scalar")
 def _rsub(c: Converter, a: Any, b: Any, alpha: Any = 1) -> Any:
     def formula(f: F, x: Any, y: Any, times: Any = 1) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from math import prod
 from typing import Any, cast
 
 from tessera.ir.graph.points import CastOp, MapOp
@@ -291,6 +292,24 @@ def _added(c: Converter, bias: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 
     if beta == 0:
         return c.elementwise(lambda f, x: scaled(f, x, alpha), (found,), "DEFAULT")
     return c.elementwise(lambda f, x, y: f("add", scaled(f, x, alpha), scaled(f, y, beta)), (found, bias), "DEFAULT")
+
+
+@row("tessera.product.default")
+def _library_product(c: Converter, a: Any, b: Any, bias: Any, out_dtype: str | None) -> Any:
+    """Write a product of the library, with its rows as those of one matrix where they are multiplied by one."""
+    _check_product(c, a, b)
+    if out_dtype not in (None, c.w_dtype(a).name):
+        raise Unknown("a product of another dtype than its operands'")
+    left, right = c.dims(a), c.dims(b)
+    is_flat = len(left) > 2 == len(right)
+    if not is_flat and not (len(left) == len(right) in (2, 3) and left[:-2] == right[:-2]):
+        raise Unknown("a product of vectors, or of batches that broadcast")
+    if is_flat:
+        a = c.w.reshape(a, [prod(left[:-1], start=ONE), left[-1]])
+    found = c.w.contract(a, b)
+    if bias is not None:
+        found = c.elementwise(lambda f, x, y: f("add", x, y), (found, bias), "DEFAULT")
+    return c.w.reshape(c.w.cast(found, c.result_dtype()), c.result_dims())
 
 
 @row("_weight_norm_interface_backward.default")
