@@ -241,6 +241,15 @@ numpy(np.atleast_1d)(_at_least(1))
 numpy(np.atleast_2d)(_at_least(2))
 
 
+@numpy(np.atleast_3d)
+def atleast_3d(*arys: Any) -> Any:
+    """Return arrays with three dimensions at least: rows have one of 1 in front, and matrices one behind."""
+    given = [np.atleast_1d(trace_of(arys).array(x)) for x in arys]
+    rows = [np.expand_dims(x, 0) if x.ndim == 1 else x for x in given]
+    found = [np.expand_dims(x, 2) if x.ndim == 2 else x for x in rows]
+    return found[0] if len(found) == 1 else tuple(found)
+
+
 @numpy(np.hstack)
 def hstack(tup: Any) -> Any:
     """Return arrays side by side: along the second dimension, the only one of vectors."""

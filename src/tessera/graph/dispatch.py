@@ -103,7 +103,7 @@ _VIEWS = {
     for name in (
         *("reshape", "ravel", "transpose", "swapaxes", "moveaxis", "rollaxis", "expand_dims", "squeeze", "diagonal"),
         *("broadcast_to", "broadcast_arrays", "flip", "fliplr", "flipud", "rot90", "split", "array_split", "hsplit"),
-        *("vsplit", "dsplit", "unstack", "atleast_1d", "atleast_2d", "matrix_transpose", "real"),
+        *("vsplit", "dsplit", "unstack", "atleast_1d", "atleast_2d", "atleast_3d", "matrix_transpose", "real"),
     )
     if hasattr(np, name)
 }

@@ -39,7 +39,7 @@ FUNCTIONS = {
     "stacks": lambda x: (np.hstack([x, x]), np.vstack([x, x[0]]), np.dstack([x, x]), np.column_stack([x[0], x[1]])),
     "append": lambda x: (np.append(x, x, axis=1), np.append(x, x[0])),
     "pad": lambda x: (np.pad(x, ((1, 1), (0, 2))), np.pad(x, 1, constant_values=7.0)),
-    "atleast": lambda x: (np.atleast_1d(x[0, 0]), np.atleast_2d(x[0])),
+    "atleast": lambda x: (np.atleast_1d(x[0, 0]), np.atleast_2d(x[0]), *np.atleast_3d(x[0, 0], x[0], x)),
     "meshgrid": lambda x: (*np.meshgrid(x[0], x[:, 1]), *np.meshgrid(x[0], x[:, 1], indexing="ij")),
     "broadcast_arrays": lambda x: (*np.broadcast_arrays(x, x[0]),),
     "triangles": lambda x: (np.tril(x), np.triu(x, 1), np.tril(x, -1), np.tril(CUBE * x[0, 0])),

@@ -272,3 +272,19 @@ def test_whole_numbers_at_equal_distances():
 
 def test_what_has_no_dimensions_turns_around():
     same(lambda x: (x.flip(0), x.flip(-1).sum(0).flip(0)), torch.tensor(1.5))
+
+
+def test_parts_of_results_lie_in_them():
+    def function(x):
+        y, z = x * 2, torch.cat([x, x + 1])
+        places, order = x.sort(1)
+        return y, y[1], y[:, 1:].t()[0], z, z[4:], z.chunk(2)[0], order[0], order, places
+
+    for options in ({}, {"dynamic": True}):
+        torch._dynamo.reset()
+        found = torch.compile(function, backend=compiled.backend, **options)(torch.randn(4, 6))
+        for whole, parts in ((found[0], found[1:3]), (found[3], found[4:6]), (found[7], found[6:7])):
+            assert all(one.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr() for one in parts)
+        found[0].fill_(7)
+        assert (found[1] == 7).all()
+        assert (found[2] == 7).all()

@@ -14,7 +14,7 @@ from tessera.ir.graph.callees import Callee
 from tessera.ir.graph.points import CastOp, FullOp, IotaOp, MapOp, SizeOp
 from tessera.ir.graph.structure import CallOp, GraphOp, ReturnOp, UpdateOp
 from tessera.ir.graph.sums import ContractOp, ReduceOp, product_dtype
-from tessera.ir.graph.takes import AddRowsOp, TakeOp
+from tessera.ir.graph.takes import AddRowsOp, StoredOp, TakeOp
 from tessera.ir.graph.types import ONE, ZERO, ArrayType, array_type, dims_of, ordered, product
 from tessera.ir.graph.views import (
     AliasOp,
@@ -109,6 +109,10 @@ class GraphWriter:
     def copy(self, value: SSAValue) -> SSAValue:
         """Return an array of its own with the same elements."""
         return self._add(CastOp(value, array_type(value).dtype))
+
+    def stored(self, value: SSAValue) -> SSAValue:
+        """Return an array as it is in memory, where parts of it lie."""
+        return self._add(StoredOp(value))
 
     def apply(self, fn: str, *values: Operand, dtype: DType | None = None) -> SSAValue:
         """Return a function of `numerics.functions` of arrays and numbers, promoted and broadcast.

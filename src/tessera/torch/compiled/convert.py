@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import SSAValue
+from xdsl.ir import BlockArgument, SSAValue
 
 from tessera.data import dataclass
 from tessera.errors import TesseraError
@@ -19,7 +19,7 @@ from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.sums import ReduceOp
 from tessera.ir.graph.types import ArrayType, array_type
 from tessera.ir.graph.types import dims_of as dims_of_value
-from tessera.ir.graph.views import memory_of
+from tessera.ir.graph.views import ReshapeOp, SliceOp, TransposeOp, memory_of
 from tessera.ir.graph.writer import GraphWriter
 from tessera.numerics.dtypes import DType
 from tessera.ops.arrays import by_torch_name, torch_dtypes
@@ -178,10 +178,12 @@ class Converter:
         values: list[SSAValue] = []
         given: list[tuple[bool, Any]] = []
         names: dict[int, str] = {}
+        wholes = self._wholes(results)
         for place, result in enumerate(results):
             value = self._values[result] if isinstance(result, torch.fx.Node) else result
             if isinstance(value, SSAValue):
                 fake = self._shown.get(place, result.meta["val"])
+                value = self._part_of(cast("SSAValue[Any]", value), result, wholes)
                 laid, lies = self._laid(self._apart(cast("SSAValue[Any]", value), result), fake)
                 if self.layout.visible is not None and place >= self.layout.visible:
                     names[place] = result.name
@@ -223,6 +225,27 @@ class Converter:
             str(one) for step in found or () if isinstance(step, torch.SymInt) for one in step.node.expr.free_symbols
         }
         return None if found is None or symbols - {*self.w.hints} else tuple(map(number_of, found))
+
+    def _wholes(self, results: Sequence[Any]) -> dict[SSAValue, Any]:
+        """Return results that lie in order in memory of their own, each with what made them."""
+        nodes = [one for one in results if isinstance(one, torch.fx.Node)]
+        pairs = [(self._values[node], node) for node in nodes if isinstance(node.meta.get("val"), torch.Tensor)]
+        return {value: _owner_of(node) for value, node in pairs if order_of(node.meta["val"]) is None}
+
+    def _part_of(self, value: SSAValue, node: Any, wholes: Mapping[SSAValue, Any]) -> SSAValue:
+        """Return a result that is a part of another one in the memory of that: a program may change either."""
+        moves: list[SliceOp | ReshapeOp | TransposeOp] = []
+        whole: Any = value
+        while isinstance(whole.owner, SliceOp | ReshapeOp | TransposeOp):
+            moves.append(whole.owner)
+            whole = whole.owner.source
+            is_part = any(isinstance(move, SliceOp) for move in moves)
+            if is_part and not isinstance(whole, BlockArgument) and wholes.get(whole) is _owner_of(node):
+                found = self.w.stored(whole)
+                for move in reversed(moves):
+                    found = self.w.again(move, [found])
+                return found
+        return value
 
     def _apart(self, value: SSAValue, node: Any) -> SSAValue:
         """Return a result that shares memory only with what it does in PyTorch: a program may change either."""
