@@ -144,15 +144,20 @@ def _is_captured(torch: Any, call: _Asked) -> bool:
     return ask is not None and ask()
 
 
-def _part(value: Any) -> Any:
-    """Return what stands for a plain value in the key of a call, None for any other."""
+def _part(value: Any, levels: int = 3) -> Any:
+    """Return what stands for a plain value in the key of a call, None for any other.
+
+    Args:
+        value: the value.
+        levels: how deep lists may lie in each other; one may lie in itself.
+    """
     kind = cast("type[object]", type(value))
     if kind in _PLAIN:
         return kind, value
     if kind is float:
         return kind, value.hex()
-    if kind is tuple or kind is list:
-        parts = tuple(map(_part, value))
+    if levels and (kind is tuple or kind is list):
+        parts = tuple(_part(one, levels - 1) for one in value)
         return None if None in parts else (kind, parts)
     return None
 

@@ -257,3 +257,10 @@ def test_what_follows_gradients_otherwise_still_does():
     base.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         z.sum().backward()
+
+
+def test_lists_that_lie_in_themselves_are_refused():
+    endless: list[object] = []
+    endless.append(endless)
+    with pytest.raises(ts.errors.CallError, match="not-an-array"):
+        op.mse(endless, torch.zeros(3))
