@@ -211,16 +211,22 @@ def is_followed(arguments: Arguments) -> bool:
     traced = traced_among(arguments)
     if traced is not None:
         return traced.is_differentiated
+    return is_seen(arguments)
+
+
+def is_seen(arguments: Arguments) -> bool:
+    """Return whether PyTorch has to see a call: it has special tensors, is compiled, or its gradient may be wanted."""
     torch: Any = sys.modules.get("torch")
     if torch is None:
         return False
-    plain = torch.Tensor, torch.nn.Parameter
-    tensors = [one for one in arguments if isinstance(one, torch.Tensor)]
-    if not tensors:
-        return False
-    if torch.compiler.is_compiling() or any(type(one) not in plain for one in tensors):
-        return True
-    return needs_gradient(arguments)
+    found = follows = False
+    for one in arguments:
+        kind = type(one)
+        if kind is torch.Tensor or kind is torch.nn.Parameter:
+            found, follows = True, follows or one.requires_grad
+        elif isinstance(one, torch.Tensor):
+            return True
+    return found and (torch.compiler.is_compiling() or (follows and torch.is_grad_enabled()))
 
 
 def like(array: Any, shape: Sequence[Any], dtype: Any = None) -> Any:

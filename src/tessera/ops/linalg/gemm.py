@@ -37,7 +37,7 @@ from tessera.ops.linalg.problem import Options, check_sizes, default_out
 from tessera.ops.operation import with_checked_methods
 from tessera.ops.refusals import WRONG_ARGUMENT, refuse
 from tessera.ops.rules import RULES
-from tessera.ops.steps import is_followed
+from tessera.ops.steps import is_seen
 from tessera.ops.traced import traced_among
 from tessera.runtime.readers import FOREIGN_ERRORS, READERS
 from tessera.schedule.products import ALIGN_BYTES
@@ -164,7 +164,7 @@ class Gemm:
             if traced_among((a, b, c)) is not None:
                 beside = {"scale_a": scale_a, "scale_b": scale_b, "epilogue": epilogue, "stream": stream}
                 return whole.gemm(a, b, c, out, alpha, beta, None, beside, options)
-            if is_followed((a, b, c)):
+            if is_seen((a, b, c)):
                 is_plain = stream is c is scale_a is scale_b is epilogue is None and alpha == 1
                 return self._followed(a, b, out, is_plain, options)
             if stream is c is scale_a is scale_b is epilogue is None and type(alpha) is type(beta) is float:
