@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -43,6 +43,8 @@ from tessera.target.assumptions import recorded
 from tessera.target.header import with_header
 from tessera.target.records import TargetRecord
 from tessera.verify import check_shared
+
+_ARG_FIELDS = tuple(each.name for each in fields(ArgSpec))
 
 
 def schedule_passes(target: TargetRecord, knobs: Knobs) -> tuple[Pass, ...]:
@@ -202,7 +204,7 @@ def _recorded(module: ModuleOp, lowered: ModuleOp) -> ModuleOp:
         lowered,
         target=record.target,
         name=kernel.sym_name.data,
-        args=[asdict(spec) for spec in arg_specs(kernel)],
+        args=[{name: getattr(spec, name) for name in _ARG_FIELDS} for spec in arg_specs(kernel)],
         returns=[kernel.body.block.args.index(tensor) for tensor in returned],
         facts=facts,
     )

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tessera.data import dataclass
 from tessera.digest import sha256
@@ -19,6 +19,7 @@ from tessera.driver.binding import dim_texts
 from tessera.driver.cache import DiskCache, disk_cache
 from tessera.errors import LanguageError, ResourceError
 from tessera.frontend.exact import exact
+from tessera.frontend.generated import Generated
 from tessera.frontend.reads import Reads
 from tessera.frontend.signature import MISSING, Signature
 from tessera.frontend.specialize import Specialization
@@ -26,6 +27,9 @@ from tessera.runtime.device import Device
 from tessera.runtime.platforms import platform_of, platforms
 from tessera.target.artifact import Artifact
 from tessera.target.records import TargetRecord
+
+if TYPE_CHECKING:
+    from tessera.frontend.build import BuiltKernel
 
 Space = tuple[tuple[str, tuple[object, ...]], ...]
 """Values of each tunable, in the order they are tried."""
@@ -200,7 +204,7 @@ class Variants:
         found = self._known(spec, sizes, destination)
         if isinstance(found, Variant):
             return found
-        variant = self._compile(spec, destination.record(), found.reads)
+        variant = self._made(spec, sizes, destination, found)
         if found.cache is not None and found.reads.complete:
             found.cache.store_paths(found.start, found.reads.paths)
             fixed = {self._texts.index(text): size for text, size in variant.fixed.items()}
@@ -269,6 +273,23 @@ class Variants:
         parts = [compiler, destination.backend, destination.identity, roots, _facts_text(spec)]
         return sha256("\0".join(parts).encode()).hexdigest()
 
+    def _made(
+        self, spec: Specialization, sizes: Mapping[str, int | None], destination: Destination, missing: _Missing
+    ) -> Variant:
+        """Return a variant that is compiled, or that has the code of another kernel of the same TIR-H."""
+        disk, signature = missing.cache, self._signature
+        if disk is None or spec.debug or self._space or not isinstance(signature.function, Generated):
+            return self._compile(spec, destination.record(), missing.reads)
+        built = build_point(signature, spec, {}, missing.reads)
+        key = alike_key(built, spec, destination, disk.compiler_hash())
+        first = disk.find_blob(key)
+        found = None if first is None else disk.find(first.decode(), [sizes.get(text) for text in self._texts])
+        if found is not None and self._runs_here(found[1]):
+            return Variant(built.fixed_dims, replace(found[1], name=signature.name), "disk cache")
+        artifact = compile_built(built, spec, {}, destination.record(), ())
+        disk.store_blob(key, _key_with(missing.start, missing.reads).encode())
+        return Variant(built.fixed_dims, artifact, "compiled")
+
     def _compile(self, spec: Specialization, target: TargetRecord, reads: Reads) -> Variant:
         """Compile the first tuning point whose resources the target has."""
         if not self._space:
@@ -327,17 +348,44 @@ def compile_point(
         dump: stages to keep.
         reads: records what is read of the surrounding program.
     """
+    full = specialize_at(signature, spec, point)
+    built = build_point(signature, full, point, reads)
+    return built.fixed_dims, compile_built(built, full, point, target, dump)
+
+
+def build_point(
+    signature: Signature, spec: Specialization, point: Mapping[str, object], reads: Reads | None
+) -> BuiltKernel:
+    """Return the TIR-H of one tuning point.
+
+    Args:
+        signature: the kernel's parameters.
+        spec: as `specialize_at` gives it.
+        point: the tuning point.
+        reads: records what is read of the surrounding program.
+    """
     # Here, not at the top: `import tessera` and cache hits must not load the compiler.
     from tessera.ir.imports import import_xdsl
 
     import_xdsl()
-    from tessera.driver.pipeline import compile_kernel
     from tessera.frontend.build import build_kernel
 
-    full = specialize_at(signature, spec, point)
-    built = build_kernel(signature, full, reads)
+    built = build_kernel(signature, spec, reads)
     if point:
         _check_names(signature, point, built.tunables_read)
+    return built
+
+
+def compile_built(
+    built: BuiltKernel,
+    spec: Specialization,
+    point: Mapping[str, object],
+    target: TargetRecord,
+    dump: Sequence[str],
+) -> Artifact:
+    """Return the artefact of TIR-H; the arguments are those of `build_point` and `compile_point`."""
+    from tessera.driver.pipeline import compile_kernel
+
     facts = {
         "config": {
             name: value if isinstance(value, int | float | str | bool) else repr(value) for name, value in point.items()
@@ -346,7 +394,18 @@ def compile_point(
         "debug": spec.debug,
         "fixed_dims": built.fixed_dims,
     }
-    return built.fixed_dims, compile_kernel(built, target, dump, dict(full.config), facts)
+    return compile_kernel(built, target, dump, dict(spec.config), facts)
+
+
+def alike_key(built: BuiltKernel, spec: Specialization, destination: Destination, compiler: str) -> str:
+    """Return what kernels share whose code differs in its name at most, as the groups of two layers may."""
+    from tessera.ir.text import text_of
+
+    (kernel,) = built.module.ops
+    name: Any = kernel.properties["sym_name"]
+    text = text_of(built.module).replace(f"@{name.data} ", "@ ", 1)
+    parts = [compiler, destination.backend, destination.identity, repr(spec.config), repr(built.fixed_dims), text]
+    return sha256("\0".join(parts).encode()).hexdigest()
 
 
 def _check_names(signature: Signature, point: Mapping[str, object], read: frozenset[str]) -> None:

@@ -61,7 +61,14 @@ def fits(definition: OpDef) -> Fits | None:
     except _UnknownKind:
         return None
     parts += [_trait(trait) for trait in definition.traits if type(trait).verify is not OpTrait.verify]
-    return lambda op: all([part(op) for part in parts])
+
+    def fit(op: Operation) -> bool:
+        for part in parts:  # loops take half the time of `all`
+            if not part(op):
+                return False
+        return True
+
+    return fit
 
 
 def _trait(trait: OpTrait) -> Fits:
@@ -91,7 +98,7 @@ def _is_isolated(op: Operation) -> bool:
 def _operands(definition: OpDef) -> Fits:
     if not definition.options:
         accepts = _values(definition.operands)
-        return lambda op: accepts(op.operands)
+        return lambda op: accepts(op._operands)  # pyright: ignore[reportPrivateUsage] - without a view of them
     if len(definition.options) > 1 or not isinstance(definition.options[0], AttrSizedOperandSegments):
         raise _UnknownKind
     return _segments(definition.operands, definition.options[0])
@@ -109,9 +116,10 @@ def _values(defs: Sequence[tuple[str, Any]]) -> Accepts:
     if len(several) > 1:
         raise _UnknownKind
     if not several:
-        named = [(place, check) for place, check in enumerate(checks) if check is not None]
         count = len(defs)
-        return lambda values: len(values) == count and all([check(values[place].type) for place, check in named])
+        if not any(checks):
+            return lambda values: len(values) == count
+        return lambda values: len(values) == count and _accepted(checks, values)
     at, fixed = several[0], len(defs) - 1
     optional = isinstance(defs[at][1], OptionalDef)
 
@@ -119,10 +127,17 @@ def _values(defs: Sequence[tuple[str, Any]]) -> Accepts:
         extra = len(values) - fixed
         if extra < 0 or (optional and extra > 1):
             return False
-        spread = [*checks[:at], *[checks[at]] * extra, *checks[at + 1 :]]
-        return all([check is None or check(value.type) for check, value in zip(spread, values, strict=True)])
+        return _accepted([*checks[:at], *[checks[at]] * extra, *checks[at + 1 :]], values)
 
     return accepts
+
+
+def _accepted(checks: Sequence[Accepts | None], values: Sequence[SSAValue]) -> bool:
+    """Return whether the type of each value is accepted."""
+    for check, value in zip(checks, values, strict=True):
+        if check is not None and not check(value.type):
+            return False
+    return True
 
 
 def _segments(defs: Sequence[tuple[str, Any]], option: AttrSizedOperandSegments) -> Fits:
@@ -147,10 +162,8 @@ def _segments(defs: Sequence[tuple[str, Any]], option: AttrSizedOperandSegments)
         held: Any = option.container(op).get(option.attribute_name)
         if getattr(held, "elt_type", None) != i32:
             return False
-        wanted, operands = checks_of(held.data.data), op.operands
-        if wanted is None or len(wanted) != len(operands):
-            return False
-        return all([check is None or check(value.type) for check, value in zip(wanted, operands, strict=True)])
+        wanted, operands = checks_of(held.data.data), op._operands  # pyright: ignore[reportPrivateUsage]
+        return wanted is not None and len(wanted) == len(operands) and _accepted(wanted, operands)
 
     return accepts
 

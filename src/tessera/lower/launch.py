@@ -104,7 +104,6 @@ class Parameters:
     kernel: KernelOp
     func: FuncOp
     _made: dict[tuple[str, int, int], SSAValue] = field(default_factory=dict[tuple[str, int, int], SSAValue])
-    _records: list[Parameter] = field(default_factory=list[Parameter])
 
     @cached_property
     def infos(self) -> tuple[ArgInfo, ...]:
@@ -126,8 +125,7 @@ class Parameters:
         if key not in self._made:
             block = self.func.body.block
             self._made[key] = block.insert_arg(type_, len(block.args))
-            self._records.append(record)
-            self.func.params = ArrayAttr([parameter_attr(r) for r in self._records])
+            self.func.params = ArrayAttr([*self.func.params.data, parameter_attr(record)])
         return self._made[key]
 
     def pointer(self, arg: int) -> SSAValue:

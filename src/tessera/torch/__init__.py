@@ -13,6 +13,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tessera.collecting import collector_paused
 from tessera.errors import TargetError
 from tessera.ops import MODULES
 from tessera.ops.steps import STEPS
@@ -58,4 +59,5 @@ def _register() -> None:
         operator_of(step)
 
 
-_register()
+with collector_paused(keep=True):
+    _register()

@@ -36,7 +36,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Compiled:
     monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
     found = Compiled()
     inside = [False]
-    compile_, before = cast(Any, Variants)._compile, ahead.Wants.compile
+    compile_, before = cast(Any, Variants)._made, ahead.Wants.compile
 
     def noted(self: Any, *args: Any) -> Any:
         (found.ahead if inside[0] else found.late).append(self._signature.name)
@@ -47,7 +47,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Compiled:
         before(self)
         inside[0] = False
 
-    monkeypatch.setattr(Variants, "_compile", noted)
+    monkeypatch.setattr(Variants, "_made", noted)
     monkeypatch.setattr(ahead.Wants, "compile", all_at_once)
     return found
 
@@ -154,17 +154,17 @@ def _refused() -> int:
 def test_an_error_is_said_by_the_call_that_needs_the_code(
     compiled: Compiled, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    failing: Callable[..., Any] = cast(Any, Variants)._compile
+    failing: Callable[..., Any] = cast(Any, Variants)._made
 
     def fail(self: Any, *args: Any) -> Any:
         raise TesseraError("no code", code="no-code")
 
-    monkeypatch.setattr(Variants, "_compile", fail)
+    monkeypatch.setattr(Variants, "_made", fail)
     x = np.random.default_rng(3).standard_normal((6, 11))
     function = ts.jit(_two)
     with pytest.raises(TesseraError, match="no code"):
         function(x)
-    monkeypatch.setattr(Variants, "_compile", failing)
+    monkeypatch.setattr(Variants, "_made", failing)
     np.testing.assert_allclose(function(x), _reference(x), rtol=1e-9)
 
 

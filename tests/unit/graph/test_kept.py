@@ -10,7 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera import ops
-from tessera.driver import cache
+from tessera.driver import cache, variants
 from tessera.errors import DiagnosticWarning
 from tessera.graph.kept import as_data, cut, graph_of, key_of, plan_from
 from tessera.graph.plan import plan_of
@@ -202,3 +202,60 @@ def test_threads_that_call_first_at_the_same_time(root):
     assert all(np.allclose(one, wanted, rtol=1e-12) for one in found)
     (kernel,) = traced._last[0].program._launched.values()
     assert [len(variants) for variants in kernel.variants._entries.values()] == [1]
+
+
+def test_kernels_of_the_same_tiles_share_code_whatever_their_names(root, monkeypatch):
+    made: list[str] = []
+    real = variants.compile_built
+
+    def counted(built, *rest):
+        made.append(text_of(built.module))
+        return real(built, *rest)
+
+    monkeypatch.setattr(variants, "compile_built", counted)
+
+    def first(x):
+        return np.exp(x) * 2.0
+
+    def other(x):
+        return np.exp(x) * 2.0
+
+    def unlike(x):
+        return np.exp(x) * 3.0
+
+    wide = RNG.standard_normal((6, 10))
+    found = []
+    for function, x in (
+        (first, wide),
+        (other, wide),
+        (unlike, wide),
+        (other, wide.astype(np.float32)),
+        (other, wide.T),
+    ):
+        traced = ts.jit(function)
+        np.testing.assert_allclose(traced(x), function(x), rtol=1e-6)
+        (kernel,) = traced.explain().kernels
+        found.append((kernel.kernel.kernel, kernel.kernel.origin, len(made)))
+    names, origins, counts = zip(*found, strict=True)
+    assert names == ("first_0", "other_0", "unlike_0", "other_0", "other_0")
+    assert origins[:4] == ("compiled", "disk cache", "compiled", "compiled")
+    assert counts[:4] == (1, 1, 2, 3)
+    with monkeypatch.context() as patch:  # by a key of its own now
+        patch.setattr(variants, "build_point", lambda *_: pytest.fail("the front end runs again"))
+        assert np.array_equal(ts.jit(other)(wide), ts.jit(first)(wide))
+
+
+def test_code_of_another_kernel_that_is_gone_is_compiled_again(root):
+    def first(x):
+        return np.tanh(x) + 1.0
+
+    def other(x):
+        return np.tanh(x) + 1.0
+
+    x = RNG.standard_normal(40)
+    ts.jit(first)(x)
+    for entry in list(cache.disk_cache().entries()):
+        entry.path.unlink()
+    traced = ts.jit(other)
+    np.testing.assert_allclose(traced(x), np.tanh(x) + 1.0, rtol=1e-12)
+    assert traced.explain().kernels[0].kernel.origin == "compiled"

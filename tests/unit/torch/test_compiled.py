@@ -1,5 +1,6 @@
 """`torch.compile(backend="tessera")` beside eager PyTorch: models both ways, any size, what is left to ATen."""
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -349,3 +350,18 @@ def test_results_share_memory_as_those_of_pytorch_do(name, changes):
             one += 3
             theirs += 3
         torch.testing.assert_close(x, twin)
+
+
+def test_the_collector_does_not_run_while_a_graph_is_traced_and_cut(monkeypatch: pytest.MonkeyPatch):
+    """It would look through all of PyTorch's objects, for a fifth of a second."""
+    paused: list[bool] = []
+    real = compiled.compile_graph
+
+    def noted(*given: Any) -> Any:
+        paused.append(not gc.isenabled())
+        return real(*given)
+
+    monkeypatch.setattr(compiled, "compile_graph", noted)
+    check(lambda x: (x * 2).tanh(), torch.randn(40, 30))
+    assert paused == [True]
+    assert gc.isenabled()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +20,8 @@ from tessera.ir.effects import PURE, Effect, effect
 from tessera.ir.types import index
 from tessera.target.artifact import GRID, PARAMETER, Parameter
 from tessera.target.schema import ArtifactError
+
+_FIELDS = tuple(each.name for each in fields(Parameter))
 
 
 @lru_cache(maxsize=1024)
@@ -117,8 +119,8 @@ class FuncOp(TesseraOp):
             raise VerifyException("a function has one record per parameter")
         try:
             for number, parameter in enumerate(self.parameters):
-                fields = asdict(parameter)
-                PARAMETER(f"params[{number}]", fields | {name: list(fields[name]) for name in ("order", "box")})
+                held = {name: getattr(parameter, name) for name in _FIELDS}
+                PARAMETER(f"params[{number}]", held | {name: list(held[name]) for name in ("order", "box")})
             GRID("grid", json.loads(self.grid.data))
         except (ArtifactError, LookupError, AttributeError, ValueError) as error:
             what = error.what if isinstance(error, ArtifactError) else f"{type(error).__name__}: {error}"

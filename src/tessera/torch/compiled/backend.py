@@ -9,6 +9,7 @@ from importlib import import_module
 from operator import or_  # pyright: ignore[reportUnknownVariableType]
 from typing import Any
 
+from tessera.collecting import collector_paused
 from tessera.data import dataclass
 from tessera.errors import CallError, LanguageError, shown
 from tessera.graph.edges import Edges, Given, Number
@@ -419,7 +420,7 @@ def backend(traced: Any, examples: Sequence[Any], *, options: Any = None, mode: 
         partition_fn=cut,
         keep_inference_input_mutations=graphs is None,  # what changes arguments is not recorded
     )
-    with instead():
+    with collector_paused(), instead():
         return whole(traced, examples)
 
 
