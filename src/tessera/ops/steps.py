@@ -221,7 +221,7 @@ def is_seen(arguments: Arguments) -> bool:
         return False
     found = follows = False
     for one in arguments:
-        kind = type(one)
+        kind = cast("type[Any]", type(one))
         if kind is torch.Tensor or kind is torch.nn.Parameter:
             found, follows = True, follows or one.requires_grad
         elif isinstance(one, torch.Tensor):
