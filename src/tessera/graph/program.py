@@ -34,6 +34,7 @@ from tessera.ir.graph.types import dims_of
 from tessera.numerics.profiles import current_profile
 from tessera.ops import arrays, rows
 from tessera.ops.forms import Form, Part, form_of, part_of
+from tessera.ops.linalg.batches import plain
 from tessera.ops.lookup.steps import BACKWARD
 from tessera.ops.rules import RULES
 from tessera.runtime.device import Device
@@ -479,7 +480,7 @@ def _function_of(step: Applied, sizes: Sizes) -> Callee:
         case "concat":
             return partial(_joined, step.numbers[0])
         case "contract":
-            return ops.matmul
+            return plain
         case "add_rows":
             return partial(_added, dims[0])
         case _:

@@ -321,7 +321,8 @@ def _target_arithmetic(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAVal
     everywhere = at(t_arith.SplatOp(one, LinearLayout.make({"lane": [()] * 5}, ())))
     at(t_arith.ExtractOp(everywhere))
     pair = LinearLayout.make({"register": [(1,)]}, (2,))
-    at(t_arith.TransposeChunksOp([at(t_arith.SplatOp(one, pair)), at(t_arith.SplatOp(one, pair))]))
+    chunks = [at(t_arith.SplatOp(one, pair)), at(t_arith.SplatOp(one, pair))]
+    at(t_arith.TransposeChunksOp(chunks, chunks[0].type))
     at(t_arith.HalvesOp(at(t_arith.SplatOp(one, pair)), F32))
     at(t_arith.ExchangeLanesOp(total, 4))
     at(t_exchange.ExchangeOp(total, 1, 4))

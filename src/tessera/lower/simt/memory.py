@@ -128,7 +128,9 @@ def _store(context: SimtContext, op: StoreOp) -> None:
 
 
 def store_layout(context: SimtContext, op: StoreOp, vector: int) -> LinearLayout:
-    """Return the layout to store in: the value's own if a thread has 8 bytes in a row, else the coalesced one.
+    """Return the layout to store in: the value's own if threads have 8 bytes in a row, and a sector together or each.
+
+    Else it is the coalesced one.
 
     If the thread stores them one by one, the row has to go on in its neighbours; of a product that they hold
     four neighbours or more of not even then, as each sector would be written so many times, and the results are most of
@@ -149,7 +151,8 @@ def store_layout(context: SimtContext, op: StoreOp, vector: int) -> LinearLayout
     moved = min(vector, held)
     goes_on = _run(own, axes, held) > held and not (held >= 4 * moved and _is_product(context, op.value))
     run = _run(own, axes, moved) * element_bytes
-    if held * element_bytes >= 8 and (run >= SECTOR_BYTES if moved * element_bytes >= 8 else goes_on):
+    whole = max(run, held * element_bytes) >= SECTOR_BYTES
+    if held * element_bytes >= 8 and (whole if moved * element_bytes >= 8 else goes_on):
         return own
     fit = 0 in own.columns(LANE) or run >= LEAST_RUN_BYTES
     if fit and own.size * element_bytes < SMALL_BYTES:

@@ -17,6 +17,11 @@ from tessera.ops.linalg.prepare import check_apart
 from tessera.ops.linalg.problem import check_pair, default_out
 
 
+def plain(a: Any, b: Any) -> Any:
+    """Return a product of two arrays that PyTorch does not see: it is inside of a graph."""
+    return gemm.plain(a, b) if len(a.shape) == len(b.shape) == 2 else general(a, b, None, None)
+
+
 def general(a: Any, b: Any, out: Any, out_dtype: DType | None) -> Any:
     """Compute a product that is not of two matrices."""
     x, y = arrays.view(a, "a"), arrays.view(b, "b")
@@ -117,12 +122,12 @@ def _batch(left: Any, right: Any, out: Any, batch: tuple[int, ...]) -> None:
     if count == 1 or (x.ndim == 2 and y.ndim == 2):
         matrices = [operand if operand.ndim == 2 else operand[0] for operand in (x, y)]
         for i in range(count):
-            gemm(*matrices, out=target[i])
+            gemm.plain(*matrices, target[i])
     elif y.ndim == 2 and _rows_join(x) and _rows_join(target):
         rows = count * x.shape[1]
-        gemm(x.reshape(rows, x.shape[2]), y, out=target.reshape(rows, y.shape[1]))
+        gemm.plain(x.reshape(rows, x.shape[2]), y, target.reshape(rows, y.shape[1]))
     else:
-        gemm_batched(x, y, out=target)
+        gemm_batched.plain(x, y, target)
 
 
 def _three(operand: Any, batch: tuple[int, ...]) -> Any:

@@ -44,6 +44,9 @@ from tessera.schedule.products import ALIGN_BYTES
 from tessera.target.artifact import Artifact
 from tessera.target.records import TargetRecord
 
+_PLAIN = Options().values()
+"""Options of a product of operands as they are."""
+
 
 @with_checked_methods
 class Gemm:
@@ -180,6 +183,19 @@ class Gemm:
         from tessera.ops.linalg.steps import followed_matrices
 
         return followed_matrices(a, b, out, is_plain, options, (2, 3) if self._batched else (2,))
+
+    def plain(self, a: Any, b: Any, out: Any = None) -> Any:
+        """Return a product of two operands as they are, inside of graphs and operators: PyTorch does not see it.
+
+        Args:
+            a: as for a call.
+            b: as for a call.
+            out: as for a call.
+
+        Raises:
+            CallError: as for a call.
+        """
+        return self._run_plain(a, b, out, _PLAIN)
 
     def _run_plain(self, a: object, b: object, out: Any, options: tuple[Any, ...]) -> Any:
         """Run a product of two operands with nothing beside it: few microseconds are most of a small one's time."""
