@@ -187,6 +187,14 @@ def written(*changed: Any) -> None:
     recorder = current()
     if recorder is not None:
         recorder.changes = True
+    versioned(*changed)
+
+
+def versioned(*changed: Any) -> None:
+    """Count tensors as changed: gradients that need their old values are refused. Calls may still be repeated."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return
     increment = torch.autograd.graph.increment_version
     for array in changed:
         if isinstance(array, torch.Tensor) and not array.is_inference():

@@ -81,3 +81,50 @@ def test_what_has_no_gradient_says_so():
 def test_operators():
     a, b, bias = (torch.randn(*size, requires_grad=True) for size in ((2, 3, 4), (4, 5), (5,)))
     torch.library.opcheck(torch.ops.tessera.product.default, (a, b, bias, None))
+
+
+class Named(torch.Tensor):
+    """A tensor of another class."""
+
+
+def test_tensors_of_other_classes():
+    a, b = torch.randn(3, 5), torch.randn(5, 4)
+    named, out, wanted = a.as_subclass(Named), torch.zeros(3, 4), a @ b
+    leaf = named.detach().requires_grad_()
+    op.matmul(leaf, b).sum().backward()
+    for found in (
+        op.matmul(named, b),
+        L.gemm(named, b),
+        L.gemm(named, b, alpha=2.0) / 2,
+        L.linear(named, b.T.contiguous()),
+        op.matmul(named[None], b)[0],
+        L.gemm(named, b, out=out),
+        out,
+    ):
+        torch.testing.assert_close(found.as_subclass(torch.Tensor), wanted)
+    torch.testing.assert_close(leaf.grad.as_subclass(torch.Tensor), b.sum(1).expand(3, 5))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x, h: L.gemm(x[0], torch.ones(2, 5), out=h[0]),
+        lambda x, h: L.gemm(x[0], torch.ones(2, 5), alpha=2.0, out=h[0]),
+        lambda x, h: op.matmul(x, torch.ones(2, 5), out=h),
+        lambda x, h: L.linear(x, torch.ones(5, 2), out=h),
+        lambda x, h: L.gemm_grouped(x[0], torch.ones(1, 2, 5), torch.tensor([0, 3], dtype=torch.int32), out=h[0]),
+    ],
+)
+def test_results_that_a_gradient_needs_are_not_overwritten_silently(write):
+    h, w = torch.randn(2, 3, 5), torch.randn(5, 4, requires_grad=True)
+    found = op.matmul(h, w)
+    write(torch.randn(2, 3, 2), h)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        found.sum().backward()
+
+
+def test_results_that_need_gradients_are_refused():
+    out = torch.zeros(3, 4, requires_grad=True)
+    for run in (op.matmul, L.gemm):
+        with pytest.raises(ts.CallError, match="out-needs-no-gradient"):
+            run(torch.randn(3, 5), torch.randn(5, 4), out=out)

@@ -37,7 +37,7 @@ from tessera.ops.linalg.problem import Options, check_sizes, default_out
 from tessera.ops.operation import with_checked_methods
 from tessera.ops.refusals import WRONG_ARGUMENT, refuse
 from tessera.ops.rules import RULES
-from tessera.ops.steps import is_seen
+from tessera.ops.steps import is_seen, versioned
 from tessera.ops.traced import traced_among
 from tessera.runtime.readers import FOREIGN_ERRORS, READERS
 from tessera.schedule.products import ALIGN_BYTES
@@ -167,22 +167,27 @@ class Gemm:
             if traced_among((a, b, c)) is not None:
                 beside = {"scale_a": scale_a, "scale_b": scale_b, "epilogue": epilogue, "stream": stream}
                 return whole.gemm(a, b, c, out, alpha, beta, None, beside, options)
-            if is_seen((a, b, c)):
-                is_plain = stream is c is scale_a is scale_b is epilogue is None and alpha == 1
-                return self._followed(a, b, out, is_plain, options)
-            if stream is c is scale_a is scale_b is epilogue is None and type(alpha) is type(beta) is float:
-                if alpha == 1 and beta == 0:
-                    return self._run_plain(a, b, out, options)
-            return self.run(a, b, c, out, alpha, beta, None, scale_a, scale_b, epilogue, options, stream)
+            is_alone = stream is c is scale_a is scale_b is epilogue is None
+            if is_seen((a, b, c, out)):
+                found = self._followed(a, b, c, out, is_alone and alpha == 1, options)
+                if found is not None:
+                    return found
+            if is_alone and type(alpha) is type(beta) is float and alpha == 1 and beta == 0:
+                found = self._run_plain(a, b, out, options)
+            else:
+                found = self.run(a, b, c, out, alpha, beta, None, scale_a, scale_b, epilogue, options, stream)
+            if out is not None:
+                versioned(out)
+            return found
         except WRONG_ARGUMENT as error:
             refuse(Gemm.__call__, locals(), error)
             raise
 
-    def _followed(self, a: Any, b: Any, out: Any, is_plain: bool, options: tuple[Any, ...]) -> Any:
-        """Return a product that PyTorch follows."""
+    def _followed(self, a: Any, b: Any, c: Any, out: Any, is_plain: bool, options: tuple[Any, ...]) -> Any:
+        """Return a product that PyTorch follows, None where it does not have to."""
         from tessera.ops.linalg.steps import followed_matrices
 
-        return followed_matrices(a, b, out, is_plain, options, (2, 3) if self._batched else (2,))
+        return followed_matrices(a, b, c, out, is_plain, options, (2, 3) if self._batched else (2,))
 
     def plain(self, a: Any, b: Any, out: Any = None) -> Any:
         """Return a product of two operands as they are, inside of graphs and operators: PyTorch does not see it.

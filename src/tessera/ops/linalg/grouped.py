@@ -34,7 +34,7 @@ from tessera.ops.linalg.prepare import (
 from tessera.ops.linalg.problem import Forced, Options, Problem, default_out
 from tessera.ops.operation import with_checked_methods
 from tessera.ops.refusals import checked, refused
-from tessera.ops.steps import needs_gradient
+from tessera.ops.steps import needs_gradient, versioned
 from tessera.ops.templates import annotated
 from tessera.runtime.readers import READERS
 
@@ -109,6 +109,8 @@ class Grouped:
             if given_out is not None:
                 check_read_beside(out, epilogue=epilogue)
             call.kernel(a, b, offsets, out, *(() if epilogue is None else epilogue.values))
+        if given_out is not None:
+            versioned(out)
         return out
 
     def explain(self) -> dict[str, Any]:

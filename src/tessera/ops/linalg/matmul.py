@@ -19,7 +19,7 @@ from tessera.ops.linalg.problem import check_sizes, default_out
 from tessera.ops.linalg.steps import LAYER, followed
 from tessera.ops.operation import with_checked_methods
 from tessera.ops.refusals import checked
-from tessera.ops.steps import check_not_traced, is_followed
+from tessera.ops.steps import check_not_traced, is_followed, versioned
 from tessera.ops.traced import traced_among
 
 
@@ -53,12 +53,17 @@ class Matmul:
             return whole.product(a, b, out_dtype)
         if getattr(a, "ndim", None) == getattr(b, "ndim", None) == 2:
             return gemm(a, b, out=out, out_dtype=out_dtype)
-        if is_followed((a, b)):
-            return followed(a, b, None, out, out_dtype)
+        if is_followed((a, b, out)):
+            found = followed(a, b, None, out, out_dtype)
+            if found is not None:
+                return found
         try:
-            return general(a, b, out, out_dtype)
+            found = general(a, b, out, out_dtype)
         except TesseraError as error:
             raise error.at(caller_location()) from error.__cause__
+        if out is not None:
+            versioned(out)
+        return found
 
     @staticmethod
     def reference(a: Any, b: Any) -> Any:
@@ -129,13 +134,18 @@ class Linear:
         options = (*LAYER[:2], out_dtype, None, compute, *LAYER[5:])
         if traced_among((x, w)) is not None:
             return whole.gemm(x, w, None, out, 1.0, 0.0, bias, {"epilogue": epilogue, "stream": stream}, options)
-        if is_followed((x, w, bias)):
+        if is_followed((x, w, bias, out)):
             is_plain = epilogue is compute is stream is None
-            return followed(x, _weights(w).mT, bias, out, out_dtype, is_plain)
-        shape = getattr(x, "shape", ())
-        if len(shape) == 2:
-            return gemm.run(x, w, None, out, 1.0, 0.0, bias, None, None, epilogue, options, stream)
-        return rows_of_any(x, w, bias, epilogue, out, options, stream)
+            found = followed(x, _weights(w).mT, bias, out, out_dtype, is_plain)
+            if found is not None:
+                return found
+        if len(getattr(x, "shape", ())) == 2:
+            found = gemm.run(x, w, None, out, 1.0, 0.0, bias, None, None, epilogue, options, stream)
+        else:
+            found = rows_of_any(x, w, bias, epilogue, out, options, stream)
+        if out is not None:
+            versioned(out)
+        return found
 
     @staticmethod
     def reference(x: Any, w: Any, bias: Any = None, epilogue: epi.Epilogue | None = None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -160,7 +161,7 @@ PRODUCT = Step(
 
 
 def followed(a: Any, b: Any, bias: Any, out: Any, out_dtype: DType | None, is_plain: bool = True) -> Any:
-    """Return a product that PyTorch follows.
+    """Return a product that PyTorch follows, None where it does not have to: it is computed as any other.
 
     Args:
         a: `(..., M, K)` or `(K,)`.
@@ -178,17 +179,22 @@ def followed(a: Any, b: Any, bias: Any, out: Any, out_dtype: DType | None, is_pl
         check_not_traced(a, b, out)
     if not is_plain and needs_gradient((a, b, bias)):
         raise CallError(_REFUSED, code="no-gradient", location=caller_location(), help=_HELP)
-    if not is_plain:
+    if not is_plain and sys.modules["torch"].compiler.is_compiling():
         raise CallError(_REFUSED, code="not-in-graphs", help=_HELP)  # without a place, which cannot be traced
+    if out is not None or not is_plain:  # tensors of other classes, or a result that needs no gradient
+        return None
     return PRODUCT(a, b, bias, None if out_dtype is None else out_dtype.name)[0]
 
 
-def followed_matrices(a: Any, b: Any, out: Any, is_plain: bool, options: Sequence[Any], ranks: Sequence[int]) -> Any:
+def followed_matrices(
+    a: Any, b: Any, c: Any, out: Any, is_plain: bool, options: Sequence[Any], ranks: Sequence[int]
+) -> Any:
     """Return a product of matrices, or of batches of them, that PyTorch follows; see `followed`.
 
     Args:
         a: the left operand.
         b: the right operand.
+        c: the addend, or None.
         out: array for the result, or None.
         is_plain: whether there is nothing beside operands and options.
         options: the fields of `Options`.
@@ -202,4 +208,4 @@ def followed_matrices(a: Any, b: Any, out: Any, is_plain: bool, options: Sequenc
             raise CallError(f"{name} has the shape {tuple(operand.shape)}", code="wrong-rank")
     left, right = (one.mT if turned else one for one, turned in zip((a, b), options[:2], strict=True))
     is_plain = is_plain and tuple(options[_MEANING:]) == Options().values()[_MEANING:]
-    return followed(left, right, None, out, options[2], is_plain)
+    return followed(left, right, c, out, options[2], is_plain)
