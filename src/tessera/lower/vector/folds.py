@@ -5,10 +5,7 @@ from __future__ import annotations
 from xdsl.ir import Attribute, Block, SSAValue
 
 from tessera.data import dataclass
-from tessera.ir.target.arithmetic import (
-    HalvesOp,
-    ReduceRegistersOp,
-)
+from tessera.ir.target.arithmetic import HalvesOp, ReduceRegistersOp
 from tessera.ir.target.types import element_of, fragment_of
 from tessera.lower.combiners import Values, combine
 from tessera.lower.vector.context import VectorContext

@@ -116,9 +116,8 @@ def _interleaved(context: VectorContext, size: int, width: int, roots: Sequence[
     """Return the width of chunks of several vectors where arithmetic or tests dominate, else the given one.
 
     A long chain of dependent instructions fills a core's schedulers before the next chunk begins; chains side by side
-    keep its units busy. Four chains need
-    registers for their values: 32 of them, and no f64, which takes two.
-    The last chunk must not reach past the padding of a row, which is one of vectors.
+    keep its units busy. Four chains need registers for their values: 32 of them, and no f64, which takes two. The
+    last chunk must not reach past the padding of a row, which is one of vectors.
     """
     if width < context.lanes:
         return width

@@ -17,11 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from xdsl.ir import SSAValue
 
-from tessera.ir.target.arithmetic import (
-    CastOp,
-    TransposeChunksOp,
-    constant_value,
-)
+from tessera.ir.target.arithmetic import CastOp, TransposeChunksOp, constant_value
 from tessera.ir.tile.reduce import ReduceByOp, ReduceOp
 from tessera.ir.types import dtype_of
 from tessera.lower.combiners import Values

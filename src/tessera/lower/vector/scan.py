@@ -10,10 +10,7 @@ from collections.abc import Callable, Sequence
 from xdsl.ir import SSAValue
 
 from tessera.data import dataclass
-from tessera.ir.target.arithmetic import (
-    IotaOp,
-    RelayoutOp,
-)
+from tessera.ir.target.arithmetic import IotaOp, RelayoutOp
 from tessera.ir.tile.reduce import ScanByOp, ScanOp
 from tessera.ir.types import dtype_of, element_type
 from tessera.lower.combiners import Values

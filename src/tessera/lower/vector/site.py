@@ -285,18 +285,13 @@ class Site:
         if isinstance(count, int) and count == 1:
             body(0)
             return
-
-        def iteration(at: SSAValue, _carried: Sequence[SSAValue]) -> Sequence[SSAValue]:
-            self.scoped(lambda: body(at))
-            return []
-
-        self.writer.loop(0, count, 1, [], iteration)
+        self.span(count, 1, body)
 
     def lie_before(self, places: Iterable[SSAValue], end: End) -> None:
         """Note that places lie before an end."""
         self._before_ends.update((place, end.start, end.bound) for place in places)
 
-    def span(self, stop: SSAValue, step: int, body: Callable[[SSAValue], None]) -> None:
+    def span(self, stop: SSAValue | int, step: int, body: Callable[[SSAValue], None]) -> None:
         """Loop over positions before one, `step` apart."""
 
         def iteration(at: SSAValue, _carried: Sequence[SSAValue]) -> Sequence[SSAValue]:
@@ -319,16 +314,15 @@ class Site:
         scalars = self.writer.scalars
         full = scalars.binary("sub", end.count, scalars.binary("mod", end.count, self.width))
 
-        def iteration(at: SSAValue, _carried: Sequence[SSAValue]) -> Sequence[SSAValue]:
-            self._before_ends.add((at, end.start, end.bound))
-            self.scoped(lambda: body(Coord(at, lanes=True)))
-            return []
+        def whole(at: SSAValue) -> None:
+            self.lie_before([at], end)
+            body(Coord(at, lanes=True))
 
         def rest() -> Sequence[SSAValue]:
             self.scoped(lambda: body(Coord(full, lanes=True)))
             return []
 
-        self.writer.loop(0, full, self.width, [], iteration)
+        self.span(full, self.width, whole)
         self.writer.branch(scalars.binary("lt", full, end.count), rest)
 
     def chunks(self, size: int, body: Callable[[Coord], None]) -> None:
@@ -341,12 +335,7 @@ class Site:
             for number in range(full):
                 body(Coord(number * self.width, lanes=True))
         else:
-
-            def iteration(at: SSAValue, _carried: Sequence[SSAValue]) -> Sequence[SSAValue]:
-                self.scoped(lambda: body(Coord(at, lanes=True)))
-                return []
-
-            self.writer.loop(0, full * self.width, self.width, [], iteration)
+            self.span(full * self.width, self.width, lambda at: body(Coord(at, lanes=True)))
         if rest:
             self.tail = rest
             self.scoped(lambda: body(Coord(full * self.width, lanes=True)))
