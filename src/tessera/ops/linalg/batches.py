@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from math import prod
 from typing import Any
-
-import numpy as np
 
 from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType
@@ -22,31 +21,53 @@ def plain(a: Any, b: Any) -> Any:
     return gemm.plain(a, b) if len(a.shape) == len(b.shape) == 2 else general(a, b, None, None)
 
 
-def general(a: Any, b: Any, out: Any, out_dtype: DType | None) -> Any:
-    """Compute a product that is not of two matrices."""
-    x, y = arrays.view(a, "a"), arrays.view(b, "b")
-    if not x.shape or not y.shape:
-        raise CallError(f"a has the shape {x.shape} and b {y.shape}", code="wrong-rank", help="multiply numbers with *")
-    check_pair(x.dtype, y.dtype)
-    terms = x.shape[-1], y.shape[-2 if len(y.shape) > 1 else 0]
+def product_shape(a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the shape of a product by NumPy's rules; sizes may be symbols of PyTorch's.
+
+    Raises:
+        CallError: `wrong-rank` or `wrong-shape`.
+    """
+    if not a or not b:
+        raise CallError(f"a has the shape {a} and b {b}", code="wrong-rank", help="multiply numbers with *")
+    terms = a[-1], b[-2 if len(b) > 1 else 0]
     if terms[0] != terms[1]:
         raise CallError(
-            f"a is {x.shape} and b is {y.shape}: {terms[0]} != {terms[1]}",
+            f"a is {a} and b is {b}: {terms[0]} != {terms[1]}",
             code="wrong-shape",
             help="a (..., M, K) and b (..., K, N)",
         )
-    left = a.reshape(1, -1) if len(x.shape) == 1 else a
-    right = b.reshape(-1, 1) if len(y.shape) == 1 else b
+    rows, columns = tuple(a[-2:-1]), tuple(b[-1:] if len(b) > 1 else ())
     try:
-        batch = np.broadcast_shapes(tuple(left.shape[:-2]), tuple(right.shape[:-2]))
+        return (*_broadcast(a[:-2], b[:-2]), *rows, *columns)
     except ValueError:
         raise CallError(
-            f"the batches of a {x.shape} and b {y.shape} do not broadcast",
+            f"the batches of a {a} and b {b} do not broadcast",
             code="wrong-shape",
             help="sizes must be equal or 1, counted from the last dimension",
         ) from None
-    full = (*batch, left.shape[-2], right.shape[-1])
-    shape = _without_vectors(full, len(x.shape) == 1, len(y.shape) == 1)
+
+
+def _broadcast(a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the sizes of batches together.
+
+    Raises:
+        ValueError: there are none.
+    """
+    added = len(b) - len(a)
+    pairs = list(zip((*(1,) * added, *a), (*(1,) * -added, *b), strict=True))
+    if any(one != other and one != 1 and other != 1 for one, other in pairs):
+        raise ValueError
+    return tuple(other if one == 1 else one for one, other in pairs)
+
+
+def general(a: Any, b: Any, out: Any, out_dtype: DType | None) -> Any:
+    """Compute a product of vectors, matrices or batches."""
+    x, y = arrays.view(a, "a"), arrays.view(b, "b")
+    shape = product_shape(x.shape, y.shape)
+    check_pair(x.dtype, y.dtype)
+    left = a.reshape(1, -1) if len(x.shape) == 1 else a
+    right = b.reshape(-1, 1) if len(y.shape) == 1 else b
+    batch = _broadcast(left.shape[:-2], right.shape[:-2])
     given = out is not None
     if not given:
         out = arrays.maker(a, shape, out_dtype or default_out(x.dtype))(a)
@@ -59,11 +80,6 @@ def general(a: Any, b: Any, out: Any, out_dtype: DType | None) -> Any:
         check_apart(out, a=a, b=b)  # each product alone has no element in common with its operands
     _into(left, right, target, batch, split)
     return out
-
-
-def _without_vectors(full: tuple[int, ...], no_rows: bool, no_columns: bool) -> tuple[int, ...]:
-    end = (() if no_rows else full[-2:-1]) + (() if no_columns else full[-1:])
-    return (*full[:-2], *end)
 
 
 def _split(left: Any, right: Any, out: Any, batch: tuple[int, ...]) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import BY_NAME, DType, f32
 from tessera.ops import arrays
-from tessera.ops.linalg.batches import general, rows_of_any
+from tessera.ops.linalg.batches import general, product_shape, rows_of_any
 from tessera.ops.linalg.problem import Options, check_pair, default_out
 from tessera.ops.reduce import sum as total
 from tessera.ops.steps import (
@@ -31,38 +31,12 @@ _REFUSED = "PyTorch follows products alone: without addends, scales, epilogues, 
 _HELP = "write what else is computed with PyTorch's functions, or call it under torch.no_grad()"
 
 
-def _shape(a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the shape of a product.
-
-    Raises:
-        CallError: `wrong-rank` or `wrong-shape`.
-    """
-    if not a or not b:
-        raise CallError(f"a has the shape {a} and b {b}", code="wrong-rank", help="multiply numbers with *")
-    if a[-1] != b[-2 if len(b) > 1 else 0]:
-        raise CallError(f"a has the shape {a} and b {b}", code="wrong-shape", help="a (..., M, K) and b (..., K, N)")
-    rows, columns = tuple(a[-2:-1]), tuple(b[-1:] if len(b) > 1 else ())
-    return (*_broadcast(a[:-2], b[:-2]), *rows, *columns)
-
-
-def _broadcast(a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the sizes of batches together; they may be symbols of PyTorch's."""
-    missing_dims = len(b) - len(a)
-    long, short = (b, (1,) * missing_dims + tuple(a)) if missing_dims > 0 else (a, (1,) * -missing_dims + tuple(b))
-    for one, other in zip(long, short, strict=True):
-        if one != other and one != 1 and other != 1:
-            raise CallError(
-                f"batches of {tuple(a)} and {tuple(b)} do not broadcast",
-                code="wrong-shape",
-                help="sizes must be equal or 1, counted from the last dimension",
-            )
-    return tuple(other if one == 1 else one for one, other in zip(long, short, strict=True))
-
-
 def _results(a: Any, b: Any, bias: Any, out_dtype: str | None) -> Arguments:
     given = arrays.dtype_of(a, "a")
     check_pair(given, arrays.dtype_of(b, "b"))
-    return (like(a, _shape(tuple(a.shape), tuple(b.shape)), BY_NAME[out_dtype] if out_dtype else default_out(given)),)
+    return (
+        like(a, product_shape(tuple(a.shape), tuple(b.shape)), BY_NAME[out_dtype] if out_dtype else default_out(given)),
+    )
 
 
 def _launch(results: Arguments, a: Any, b: Any, bias: Any, out_dtype: str | None) -> None:
@@ -106,7 +80,7 @@ def _sum_into(out: Any, a: Any, b: Any) -> None:
     """Compute a product, summed over the dimensions of batches along which a result has one element."""
     a, b = _of_one_dtype(a, b)
     dtype = arrays.dtype_of(a)
-    shape = _shape(tuple(a.shape), tuple(b.shape))
+    shape = product_shape(tuple(a.shape), tuple(b.shape))
     if shape == tuple(out.shape):
         if out.dtype == a.dtype:
             general(a, b, out, None)
