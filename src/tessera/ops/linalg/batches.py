@@ -136,9 +136,9 @@ def _batch(left: Any, right: Any, out: Any, batch: tuple[int, ...]) -> None:
     x, y = (_three(operand, batch) for operand in (left, right))
     target = out.reshape(count, *out.shape[-2:])
     if count == 1 or (x.ndim == 2 and y.ndim == 2):
-        matrices = [operand if operand.ndim == 2 else operand[0] for operand in (x, y)]
+        x, y = (operand if operand.ndim == 2 else operand[0] for operand in (x, y))
         for i in range(count):
-            gemm.plain(*matrices, target[i])
+            gemm.plain(x, y, target[i])
     elif y.ndim == 2 and _rows_join(x) and _rows_join(target):
         rows = count * x.shape[1]
         gemm.plain(x.reshape(rows, x.shape[2]), y, target.reshape(rows, y.shape[1]))
