@@ -195,10 +195,9 @@ def versioned(*changed: Any) -> None:
     torch: Any = sys.modules.get("torch")
     if torch is None:
         return
-    increment = torch.autograd.graph.increment_version
     for array in changed:
         if isinstance(array, torch.Tensor) and not array.is_inference():
-            increment(array)
+            torch.autograd.graph.increment_version(array)
 
 
 def as_tuple(results: Any) -> Arguments:
@@ -227,12 +226,12 @@ def is_seen(arguments: Arguments) -> bool:
     torch: Any = sys.modules.get("torch")
     if torch is None:
         return False
+    tensor, parameter = torch.Tensor, torch.nn.Parameter
     found = follows = False
     for one in arguments:
-        kind = cast("type[Any]", type(one))
-        if kind is torch.Tensor or kind is torch.nn.Parameter:
+        if type(one) is tensor or type(one) is parameter:
             found, follows = True, follows or one.requires_grad
-        elif isinstance(one, torch.Tensor):
+        elif one is not None and isinstance(one, tensor):
             return True
     return found and (torch.compiler.is_compiling() or (follows and torch.is_grad_enabled()))
 
