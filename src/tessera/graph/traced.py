@@ -312,7 +312,7 @@ class Array(Traced):
         is_view: whether it is a part of an argument where NumPy's array would be, too.
     """
 
-    __slots__ = ("__weakref__", "_whole", "is_own", "is_view", "is_weak", "ssa", "target", "tracing")
+    __slots__ = ("__weakref__", "_taken", "_whole", "is_own", "is_view", "is_weak", "ssa", "target", "tracing")
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __init__(
@@ -327,6 +327,7 @@ class Array(Traced):
         self.tracing, self.ssa, self.is_own, self.target, self.is_weak = trace, ssa, is_own, target, is_weak
         self.is_view = is_view or target is not None
         self._whole: tuple[Callable[[], Array | None], Callable[[Array, Array], Array] | None] | None = None
+        self._taken: SSAValue | None = None
 
     def view(self, ssa: SSAValue, back: Callable[[Array, Array], Array] | None = None) -> Array:
         """Return a view of it.
@@ -340,6 +341,7 @@ class Array(Traced):
         # A whole that nothing but its view names needs no change, other than an argument: views are kept for theirs.
         is_kept = self._whole is not None or self.target is not None
         found._whole = (lambda: self) if is_kept else weakref.ref(self), back
+        found._taken = self.ssa
         return found
 
     @property
@@ -464,7 +466,8 @@ class Array(Traced):
         An argument is written when the function ends. Inside of what is differentiated it stays, and the result is new.
 
         Raises:
-            CallError: `written-argument` for what may be a view of an argument, or a copy.
+            CallError: `written-argument` for what may be a view of an argument, or a copy, and for a part that was
+                taken before the argument changed.
             TypeMismatchError: `shape-mismatch` or `dtype-mismatch` for elements that it has no room for.
         """
         trace, own, other = self.tracing, array_type(self.ssa), array_type(found.ssa)
@@ -506,6 +509,13 @@ class Array(Traced):
         whole, back = self._whole[0](), self._whole[1]
         if whole is None:
             return
+        if self.is_view and whole.ssa is not self._taken:
+            raise CallError(
+                "a part of an argument is changed that was taken before the argument was changed otherwise",
+                code="written-argument",
+                location=caller_location(),
+                help="take the part where it is changed: x[1:] += 1",
+            )
         if back is None:
             raise CallError(
                 "another shape of a part or a transpose is changed, which is a view or a copy",
@@ -514,6 +524,7 @@ class Array(Traced):
                 help=_UNCHANGED,
             )
         whole.become(back(whole, self))
+        self._taken = whole.ssa
 
     def __setitem__(self, key: Any, value: Any) -> None:
         from tessera.graph.assigning import assign
