@@ -40,6 +40,8 @@ of those that work, or the first of these if it is less, to the power of the sec
 
 ACROSS_LINES = 2.87
 """How much longer operands take from the L2 cache whose rows are no multiples of 128 bytes (3000, 4104 terms)."""
+PAST_END = 2.2e-9
+"""Seconds that a row of a box takes which begins in a tensor and ends past its end: the rest of it is zeros."""
 PAIRED_RATE = 0.914
 """Part of the rate that pairs of programs reach which fetch an operand together."""
 

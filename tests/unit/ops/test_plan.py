@@ -149,13 +149,13 @@ def test_results_of_odd_rows_are_put_into_rows_before_they_are_stored(block, opt
 
 
 @pytest.mark.parametrize("trans", [(False, False), (True, False)])
-def test_products_by_threads_of_rows_that_begin_anywhere_leave_registers_for_as_many_programs(trans):
-    options = dict(block=(64, 64, 32), num_warps=4, split_k=1, mma_kind="fma", trans_a=trans[0], trans_b=trans[1])
-    odd = gemm.compile(1001, 67, 1167, ts.f32, target="sm_90a", **options)
-    assert odd.reflection["schedule"]["resident"] == 4
-    assert spills(odd) == 0, "a limit that would put registers into memory is given up"
-    even = gemm.compile(1000, 64, 1168, ts.f32, target="sm_90a", **options)
-    assert "resident" not in even.reflection["schedule"]
+@pytest.mark.parametrize(("tile", "resident"), [((64, 64), 4), ((64, 48), 4), ((128, 32), 3)])
+def test_products_by_threads_leave_registers_for_as_many_programs_as_plans_count_on(trans, tile, resident):
+    options = dict(block=(*tile, 32), num_warps=4, split_k=1, mma_kind="fma", trans_a=trans[0], trans_b=trans[1])
+    for sizes in ((1001, 67, 1167), (1000, 64, 1168)):  # rows that begin anywhere, and aligned ones
+        made = gemm.compile(*sizes, ts.f32, target="sm_90a", **options)
+        assert made.reflection["schedule"]["resident"] == resident
+        assert spills(made) == 0, "a limit that would put registers into memory is given up"
 
 
 STREAMED = [

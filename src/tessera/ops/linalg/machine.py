@@ -11,11 +11,13 @@ from math import ceil, prod, sqrt
 
 from tessera.data import dataclass
 from tessera.numerics import dtypes
+from tessera.numerics.dtypes import DType
 from tessera.ops.linalg.by_threads import Launch, meeting, parts_of, seconds_of, seconds_together
 from tessera.ops.linalg.problem import Problem
 from tessera.schedule.hopper.limits import seen_tile
 from tessera.schedule.products import GROUP_WARPS, LINE_BYTES
 from tessera.target import gpu_rates as gpu
+from tessera.target.fragments import PANEL_BYTES
 from tessera.target.machines import Machine, relative_rate
 from tessera.target.records import TargetRecord
 
@@ -179,12 +181,23 @@ def _tile(problem: Problem, target: TargetRecord, choice: Choice, tiles: int) ->
     if choice.split > 1:
         part *= gpu.SPLIT_RATE * idle**gpu.SPLIT_GROWTH
     compute = 2.0 * block_m * block_n * depth / (_rate(problem, target, choice.path) * part)
-    # Rows and columns past the end are not fetched.
-    rows, columns = min(block_m, problem.m), min(block_n, problem.n)
-    left = rows * problem.a.bytes * (1.0 if problem.a_lines else gpu.ACROSS_LINES)
-    right = columns * problem.b.bytes * (1.0 if problem.b_lines else gpu.ACROSS_LINES) / choice.cluster
+    left = _fetched(block_m, problem.m, problem.a, problem.a_lines)
+    right = _fetched(block_n, problem.n, problem.b, problem.b_lines) / choice.cluster
+    if choice.path == "wgmma":
+        left += _past(block_m, problem.m, problem.a, problem.a_major) * machine.cache
+        right += _past(block_n, problem.n, problem.b, problem.b_major) * machine.cache
     alone = min(machine.units / max(min(tiles, machine.units), 1), gpu.ALONE)
     return compute, depth * (left + right) / (machine.cache * alone)
+
+
+def _fetched(block: int, size: int, dtype: DType, lines: bool) -> float:
+    """Return the bytes that a tile fetches of an operand for each term, weighed: none past the end."""
+    return min(block, size) * dtype.bytes * (1.0 if lines else gpu.ACROSS_LINES)
+
+
+def _past(block: int, size: int, dtype: DType, major: str) -> float:
+    """Return the seconds a term that boxes take whose rows end past the tensor's, and are zeros from there on."""
+    return gpu.PAST_END if major == "other" and size < block and size * dtype.bytes % PANEL_BYTES else 0.0
 
 
 def _crew(problem: Problem, machine: Machine, choice: Choice, tiles: int) -> int:

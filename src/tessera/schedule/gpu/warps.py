@@ -139,20 +139,21 @@ def _resident(grid: GridOp, products: list[MmaOp], warps: int, target: TargetRec
 
 
 def _resident_products(grid: GridOp, products: list[MmaOp], warps: int, target: TargetRecord) -> int:
-    """Return how many programs run at once that do nothing but add products of rows that begin anywhere.
+    """Return how many programs run at once that do nothing but add products by multiply-adds.
 
-    Their addresses take registers, of which the assembler would give threads more than leave room for as many programs
-    (f32 tiles of 64x64: 145 a thread, so that three programs of four warps run at once; four with 128).
+    Copies of many steps ahead, and addresses of rows that begin anywhere, take registers, of which the assembler would
+    give threads more than leave room for as many programs as plans count on (f32 tiles of 128x32 on an H200: more than
+    168 a thread, so that two programs of four warps run at once where three were meant to).
     """
-    if len(products) != 1 or not isinstance(products[0].parent_op(), scf.ForOp):
+    loop = products[0].parent_op()  # of a tile in parts as well, whose sides are no powers of two
+    if not isinstance(loop, scf.ForOp) or any(op.acc not in loop.body.block.args for op in products):
         return 1
-    single = any(isinstance(op, CpAsyncOp) and decisions.INSIDE.on(op) for op in ops_in(grid))
-    if not single or not target.has("cp_async") or not by_threads(target, products[0]):
+    copied = any(isinstance(op, CpAsyncOp) for op in ops_in(grid))
+    if not copied or not target.has("cp_async") or not all(by_threads(target, op) for op in products):
         return 1
-    (acc,) = (op.acc.type for op in products)
-    assert isinstance(acc, TileType)
+    held = sum(prod(shape_of(op.acc.type)) * dtype_of(element_of(op.acc.type)).bytes / 4 for op in products)
     threads = target.warp_size * warps
-    sums = max(prod(acc.shape) * acc.dtype.bytes / 4, live_registers(grid.body.block)) / threads
+    sums = max(held, live_registers(grid.body.block)) / threads
     buffers = [op.result.type for op in ops_in(grid) if isinstance(op, AllocSharedOp)]
     bytes_ = sum(prod(type_.shape) * type_.dtype.bytes for type_ in buffers) + gpu_rates.OF_A_PROGRAM_BYTES
     return int(min(gpu_rates.resident(sums, warps), target.shared_bytes / bytes_))
