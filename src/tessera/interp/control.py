@@ -13,9 +13,10 @@ from tessera.interp.between import watched
 from tessera.interp.machine import Machine, handles
 from tessera.interp.stream import run_shared
 from tessera.interp.turns import Turns, run_program, waiting_loops
-from tessera.interp.values import Program, Role, Tensor
+from tessera.interp.values import Cluster, Program, Role, Tensor
 from tessera.ir import decisions
 from tessera.ir.locations import location_of
+from tessera.ir.tile.cluster import ClusterWaitOp
 from tessera.ir.tile.roles import RolesOp
 from tessera.ir.tile.stream import ShareOp
 from tessera.ir.tile.structure import AssumeOp, DimOp, GridOp, KernelOp, MisalignmentOp, ReturnOp, StrideOp
@@ -87,10 +88,10 @@ def _grid(op: GridOp, machine: Machine) -> None:
     groups = _groups(op)
     started = _started(_shares(op, programs, machine), ranks, groups)
     inner = ops_in(op)
-    loops = waiting_loops(inner)
+    loops, meets = waiting_loops(inner), any(isinstance(one, ClusterWaitOp) for one in inner)
     with watched(op, inner, machine, len(programs) * ranks * groups):
-        if loops:
-            machine.turns = Turns(machine, loops)
+        if loops or meets:
+            machine.turns = Turns(machine, loops, meets)
             machine.turns.run(op, started)
             machine.turns = None
         else:
@@ -105,9 +106,12 @@ def _started(shares: Sequence[Sequence[tuple[int, ...]]], ranks: int, groups: in
     number = count()
     for tiles, group in product(shares, range(groups)):
         partials: dict[int, tuple[Any, ...]] = {}
+        cluster = Cluster(ranks)
         for rank in reversed(range(ranks)):  # the first of a cluster needs the others' partial sums
             role = Role(group=group)
-            yield Program(tiles[0], tiles, rank=rank, partials=partials, number=next(number), role=role)
+            yield Program(
+                tiles[0], tiles, rank=rank, partials=partials, cluster=cluster, number=next(number), role=role
+            )
 
 
 def _groups(op: GridOp) -> int:

@@ -1,6 +1,6 @@
-"""Sums that are split over the programs of a cluster.
+"""What the programs of a cluster do together: they meet, put scalars into each other's buffers, and split sums.
 
-The programs of a tile run one after the other, the first last: it alone waits for the others.
+The programs of a split sum run one after the other, the first last: it alone waits for the others.
 """
 
 from __future__ import annotations
@@ -10,13 +10,40 @@ from typing import Any
 import numpy as np
 
 from tessera.interp.machine import Machine, handles
-from tessera.ir.tile.cluster import ClusterRankOp
+from tessera.interp.values import Shared, State
+from tessera.ir.tile.cluster import ClusterArriveOp, ClusterPutOp, ClusterRankOp, ClusterWaitOp
 from tessera.ir.tile.split import AllocLinksOp, PartialSendOp, PartialSumOp
 
 
 @handles(ClusterRankOp)
 def _rank(_op: ClusterRankOp, machine: Machine) -> Any:
     return np.int64(machine.program.rank)
+
+
+@handles(ClusterArriveOp)
+def _arrive(_op: ClusterArriveOp, machine: Machine) -> None:
+    machine.program.arrivals += 1
+    machine.program.cluster.arrived += 1
+    if machine.turns is not None:
+        machine.turns.changes += 1
+
+
+@handles(ClusterWaitOp)
+def _wait(op: ClusterWaitOp, machine: Machine) -> None:
+    program = machine.program
+    cluster = program.cluster
+    while cluster.arrived < program.arrivals * cluster.programs:
+        if machine.turns is None:
+            raise machine.fault(op, "deadlock", "a program waits outside of a grid whose programs have clusters")
+        machine.turns.wait(op)
+    for (buffer, rank), value in cluster.put.items():
+        shared: Shared = machine.get(buffer)
+        shared.data[rank], shared.state[rank] = value, State.DEFINED
+
+
+@handles(ClusterPutOp)
+def _put(op: ClusterPutOp, machine: Machine) -> None:
+    machine.program.cluster.put[op.buffer, machine.program.rank] = machine.get(op.value)
 
 
 @handles(AllocLinksOp)

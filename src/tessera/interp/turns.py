@@ -67,7 +67,7 @@ class _Member:
         program: its state.
         values: what it has computed.
         turn: given to it when it may go on.
-        waits: the loop in which it waits for a change of memory.
+        waits: the loop, or the op, in which it waits for a change of memory.
         seen: how many changes there had been then.
         marks: how many there had been at the end of the last iteration of each loop.
         finished: whether it has ended.
@@ -77,7 +77,7 @@ class _Member:
     program: Program
     values: dict[SSAValue, Any]
     turn: Semaphore = field(default_factory=lambda: Semaphore(0))
-    waits: WhileOp | None = None
+    waits: Operation | None = None
     seen: int = 0
     marks: dict[WhileOp, int] = field(default_factory=dict[WhileOp, int])
     finished: bool = False
@@ -91,6 +91,7 @@ class Turns:
     Args:
         machine: the machine.
         loops: the loops in which a program may wait.
+        meets: whether programs of clusters wait for each other: those that have started go on before others start.
         members: the programs that have started and not ended, the one that has waited longest for its turn first.
         current: the one that has the turn.
         changes: how often memory has changed.
@@ -99,6 +100,7 @@ class Turns:
 
     machine: Machine
     loops: frozenset[WhileOp]
+    meets: bool = False
     members: list[_Member] = field(default_factory=list[_Member])
     current: _Member | None = None
     changes: int = 0
@@ -144,7 +146,7 @@ class Turns:
         if order is not None:
             at = int(order.integers(len(ready) + more))
             return ready[at] if at < len(ready) else None
-        return None if more else ready[0]
+        return None if more and not (self.meets and ready) else ready[0]
 
     def _started(self, op: GridOp, program: Program, values: dict[SSAValue, Any]) -> _Member:
         member = _Member(program, values)
@@ -176,7 +178,7 @@ class Turns:
         if not member.finished:
             self.members.append(member)
 
-    def _hand_over(self, waits: WhileOp | None = None) -> None:
+    def _hand_over(self, waits: Operation | None = None) -> None:
         """Let other programs run; called by the one that has the turn."""
         member = self.current
         assert member is not None
@@ -187,6 +189,10 @@ class Turns:
         if self._abandoned:
             raise _Abandoned
         member.waits = None
+
+    def wait(self, op: Operation) -> None:
+        """Let other programs run, as the one that has the turn waits for them at an op."""
+        self._hand_over(op)
 
     def note(self, memory: Array, at: Any) -> None:
         """Note that a part of memory is about to be written."""
@@ -226,7 +232,7 @@ class Turns:
     def _deadlock(self) -> DeviceError:
         """Return the error of programs that wait for each other, with the lines at which they do."""
         machine = self.machine
-        places: dict[WhileOp, list[Program]] = {}
+        places: dict[Operation, list[Program]] = {}
         for member in sorted(self.members, key=lambda member: member.program.number):
             if member.waits is not None:
                 places.setdefault(member.waits, []).append(member.program)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from xdsl.ir import Attribute, Operation
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tessera.data import dataclass
 from tessera.ir.tile.types import element_of
@@ -203,6 +203,21 @@ class Part(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
+class Cluster:
+    """What the programs of a cluster have done together.
+
+    Args:
+        programs: how many there are.
+        arrived: how often any of them has arrived at their barrier.
+        put: what each of them has put into the buffers of all, by buffer and rank.
+    """
+
+    programs: int
+    arrived: int = 0
+    put: dict[tuple[SSAValue, int], Any] = field(default_factory=dict[tuple[SSAValue, int], Any])
+
+
+@dataclass(eq=False, slots=True)
 class Program:
     """The state of one program of a grid.
 
@@ -217,6 +232,8 @@ class Program:
         roles: how many roles there were so far; barriers count too, as what delivers their copies.
         rank: which of the programs that share its tile it is, or of all that share out steps.
         partials: partial sums that those programs have sent to the first, or left for another, by rank.
+        cluster: what the programs of its cluster have done together.
+        arrivals: how often it has arrived at its cluster's barrier.
         share: the steps it does of its tile, or which part of any loop's; None for all.
         accesses: accesses to shared memory, by number.
         numbers: the number of each access.
@@ -238,6 +255,8 @@ class Program:
     roles: int = 1
     rank: int = 0
     partials: dict[int, tuple[Any, ...]] = field(default_factory=dict[int, tuple[Any, ...]])
+    cluster: Cluster = field(default_factory=lambda: Cluster(1))
+    arrivals: int = 0
     share: Share | Part | None = None
     accesses: list[Access] = field(default_factory=list[Access])
     numbers: dict[Access, int] = field(default_factory=dict[Access, int])

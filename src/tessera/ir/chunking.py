@@ -36,6 +36,7 @@ from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, Slice, StoreOp
 from tessera.ir.tile.random import PhiloxOp
 from tessera.ir.tile.reduce import CombinedOp, ReduceByOp, ReduceOp, ScanByOp, ScanOp, combiner_of
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
+from tessera.ir.tile.shared import SharedLoadOp, SharedViewOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, i1, index
 from tessera.numerics import dtypes
@@ -70,7 +71,11 @@ class Aligned:
     again: bool
 
 
-def compute_in_chunks(passes: Passes, length: int, aligned: Aligned | None = None) -> None:
+Held = Mapping[Operation, Sequence[SSAValue]]
+"""Shared buffers that hold what loads of long tiles load: one `[chunks, 1, length]`, and one of what is left."""
+
+
+def compute_in_chunks(passes: Passes, length: int, aligned: Aligned | None = None, held: Held | None = None) -> None:
     """Rewrite the block that holds long tiles.
 
     Args:
@@ -78,6 +83,7 @@ def compute_in_chunks(passes: Passes, length: int, aligned: Aligned | None = Non
         length: size of a chunk along their long dimension, a power of two.
         aligned: where chunks begin; with the tiles where it is left out. Nothing is scanned then, or combined by a
             combiner whose neutral elements are not known.
+        held: what lies in shared memory before the first pass; with aligned chunks only where these may come twice.
     """
     after = passes.ops[-1].next_op
     point = InsertPoint.before(after) if after is not None else InsertPoint.at_end(passes.block)
@@ -88,9 +94,9 @@ def compute_in_chunks(passes: Passes, length: int, aligned: Aligned | None = Non
                 Rewriter.insert_op(op, point)
         if number < len(passes.loops) and passes.loops[number]:
             if aligned is None:
-                _Pass(passes, length, passes.loops[number], point).write()
+                _Pass(passes, length, passes.loops[number], point, held).write()
             else:
-                _AlignedPass(passes, length, passes.loops[number], point, aligned).write()
+                _AlignedPass(passes, length, passes.loops[number], point, aligned, held).write()
     for op in reversed(passes.ops):
         Rewriter.erase_op(op)
 
@@ -203,11 +209,19 @@ class _Pass(_Writer):
         length: of a chunk.
         ops: what the pass does.
         point: where it is written.
+        held: what lies in shared memory.
     """
 
-    def __init__(self, passes: Passes, length: int, ops: Sequence[Operation], point: InsertPoint) -> None:
+    def __init__(
+        self,
+        passes: Passes,
+        length: int,
+        ops: Sequence[Operation],
+        point: InsertPoint,
+        held: Held | None = None,
+    ) -> None:
         super().__init__(point, ops[0])
-        self.passes, self.length, self.ops = passes, length, ops
+        self.passes, self.length, self.ops, self.held = passes, length, ops, held
         self.count, self.rest = divmod(passes.size, length)
         self.combining: list[Any] = [op for op in ops if passes.reduced(op) or passes.scanned(op)]
         self.backwards = any(isinstance(op, SCANS) and op.reverse is not None for op in self.combining)
@@ -220,11 +234,11 @@ class _Pass(_Writer):
         if self.backwards and self.rest:
             state, rest = self._rest(state)
         if len(state) < len(self.combining):
-            state, first = self._chunk(self.point, self._at(0), state), 1
+            state, first = self._chunk(self.point, self._number(0), self._at(0), state), 1
         if self.count - first > 1:
             state = self._loop(first, state)
         elif self.count > first:
-            state = self._chunk(self.point, self._at(first), state)
+            state = self._chunk(self.point, self._number(first), self._at(first), state)
         if not self.backwards and self.rest:
             state, rest = self._rest(state)
         for op in self.combining:
@@ -251,7 +265,14 @@ class _Pass(_Writer):
 
     def _at(self, number: int) -> SSAValue:
         """Return where a chunk starts."""
-        return self.constant((self.count - 1 - number if self.from_end else number) * self.length)
+        return self.constant(self._place(number) * self.length)
+
+    def _place(self, number: int) -> int:
+        return self.count - 1 - number if self.from_end else number
+
+    def _number(self, number: int) -> SSAValue | None:
+        """Return which of the held chunks a chunk is."""
+        return self.constant(self._place(number)) if self.held else None
 
     def _loop(self, first: int, state: State) -> State:
         """Write the loop over chunks from a number on."""
@@ -264,7 +285,8 @@ class _Pass(_Writer):
         if self.from_end:
             last = inner.constant((self.count - 1) * self.length)
             at = inner.value(ElementwiseOp("sub", [last, at]))
-        new = self._chunk(inner.point, self._begin(inner, at), _like(state, body.args[1:]))
+        number = inner.value(ElementwiseOp("floordiv", [at, inner.constant(self.length)])) if self.held else None
+        new = self._chunk(inner.point, number, self._begin(inner, at), _like(state, body.args[1:]))
         inner.add(scf.YieldOp(*(value for op in state for value in new[op])))
         return _like(state, loop.results)
 
@@ -273,11 +295,19 @@ class _Pass(_Writer):
         return at
 
     def _whole(self, point: InsertPoint, at: SSAValue) -> Chunk:
-        return Chunk(self.passes, point, at, self.length)
+        return Chunk(self.passes, point, at, self.length, held=self.held)
 
-    def _chunk(self, point: InsertPoint, at: SSAValue, state: State, least: SSAValue | None = None) -> State:
+    def _chunk(
+        self,
+        point: InsertPoint,
+        number: SSAValue | None,
+        at: SSAValue,
+        state: State,
+        least: SSAValue | None = None,
+    ) -> State:
         """Compute a chunk, and return what reductions, of elements from a place on, and scans come to with it."""
         chunk = self._whole(point, at)
+        chunk.number = number
         new = dict[Operation, Values]()
         for op in self.ops:
             if self.passes.reduced(op):
@@ -290,7 +320,7 @@ class _Pass(_Writer):
 
     def _rest(self, state: State) -> tuple[dict[Operation, Values], dict[Operation, Values]]:
         """Compute what is left of the tiles; return the state with it, and what it is of reductions alone."""
-        chunk = Chunk(self.passes, self.point, self.constant(self.count * self.length), self.rest)
+        chunk = Chunk(self.passes, self.point, self.constant(self.count * self.length), self.rest, held=self.held)
         new, rest = dict(state), dict[Operation, Values]()
         for op in self.ops:
             if self.passes.reduced(op):
@@ -324,12 +354,19 @@ class _AlignedPass(_Pass):
         ops: what the pass does.
         point: where it is written.
         aligned: where chunks begin.
+        held: what lies in shared memory.
     """
 
     def __init__(
-        self, passes: Passes, length: int, ops: Sequence[Operation], point: InsertPoint, aligned: Aligned
+        self,
+        passes: Passes,
+        length: int,
+        ops: Sequence[Operation],
+        point: InsertPoint,
+        aligned: Aligned,
+        held: Held | None = None,
     ) -> None:
-        super().__init__(passes, length, ops, point)
+        super().__init__(passes, length, ops, point, held)
         self.aligned = aligned
         self.count, self.rest = divmod(passes.size - aligned.step, length)
 
@@ -340,17 +377,34 @@ class _AlignedPass(_Pass):
         if self.count > 1:
             state = self._loop(0, state)
         elif self.count:
-            state = self._chunk(self.point, self._begin(self, self._at(0)), state)
+            state = self._chunk(self.point, self._number(0), self._begin(self, self._at(0)), state)
         left = self._begin(self, self.constant(self.count * self.length))
-        if self.count and self.aligned.again:
+        if self.held:
+            end = last_multiple(self, self.passes, self.aligned)
+            state = self._last(end, left, state)
+            ends.append(self._end(end, self.aligned.step))
+        elif self.count and self.aligned.again:
             end = self._last_multiple()
             first = self.value(ElementwiseOp("sub", [end, self.constant(self.length)]))
-            state = self._chunk(self.point, first, state, left)
+            state = self._chunk(self.point, None, first, state, left)
             ends.append(self._end(end, self.aligned.step))
         else:
             ends += self._shorter()
         for op in self.combining:
             self._finish(op, state[op], [end[op] for end in ends])
+
+    def _last(self, end: SSAValue, left: SSAValue, state: State) -> State:
+        """Compute what the loop leaves, from a place on up to an end, with elements before it once more."""
+        size, aligned = held_rest(self.passes.size, self.length, self.aligned.step), self.aligned
+        first = self.value(ElementwiseOp("sub", [end, self.constant(size)]))
+        chunk, new = Chunk(self.passes, self.point, first, size, aligned.boxes, self.held), dict[Operation, Values]()
+        pieces = size * pieces_of(self.passes, self.length) // self.length
+        for op in self.ops:
+            if self.passes.reduced(op):
+                new[op] = chunk.added(op, state.get(op), left, pieces)
+            else:
+                chunk.write(op)
+        return {op: new[op] for op in self.combining}
 
     def _shorter(self) -> Iterator[dict[Operation, Values]]:
         """Compute what the loop leaves, without an element twice; yield what the reductions of each part come to."""
@@ -365,16 +419,13 @@ class _AlignedPass(_Pass):
 
     def _last_multiple(self) -> SSAValue:
         """Return where the last aligned access of all ends."""
-        size, step = self.constant(self.passes.size), self.constant(self.aligned.step)
-        reached = self.value(ElementwiseOp("add", [size, self.aligned.behind]))
-        return self.value(ElementwiseOp("sub", [size, self.value(ElementwiseOp("mod", [reached, step]))]))
+        return last_multiple(self, self.passes, self.aligned)
 
     def _begin(self, writer: _Writer, at: SSAValue) -> SSAValue:
-        first = writer.value(ElementwiseOp("sub", [writer.constant(self.aligned.step), self.aligned.behind]))
-        return writer.plus(first, at)
+        return writer.plus(first_multiple(writer, self.aligned), at)
 
     def _whole(self, point: InsertPoint, at: SSAValue) -> Chunk:
-        return Chunk(self.passes, point, at, self.length, self.aligned.boxes)
+        return Chunk(self.passes, point, at, self.length, self.aligned.boxes, self.held)
 
     def _end(self, at: SSAValue, size: int, boxes: Mapping[Operation, int] | None = None) -> dict[Operation, Values]:
         """Compute what of a chunk lies in the tiles, all of it with `boxes`; return what its reductions come to."""
@@ -385,6 +436,30 @@ class _AlignedPass(_Pass):
             else:
                 chunk.write(op)
         return found
+
+
+def first_multiple(insert: Inserter | _Writer, aligned: Aligned) -> SSAValue:
+    """Return where the first aligned chunk begins: behind the head."""
+    return insert.value(ElementwiseOp("sub", [insert.constant(aligned.step), aligned.behind]))
+
+
+def last_multiple(insert: Inserter | _Writer, passes: Passes, aligned: Aligned) -> SSAValue:
+    """Return where the last aligned access of all ends."""
+    size, step = insert.constant(passes.size), insert.constant(aligned.step)
+    reached = insert.value(ElementwiseOp("add", [size, aligned.behind]))
+    return insert.value(ElementwiseOp("sub", [size, insert.value(ElementwiseOp("mod", [reached, step]))]))
+
+
+def held_rest(size: int, length: int, step: int) -> int:
+    """Return the size of the last chunk of held rows that begin anywhere: at least what the others leave.
+
+    Args:
+        size: of a row.
+        length: of a chunk.
+        step: elements of the widest access.
+    """
+    rest = (size - step) % length
+    return min(max(1 << (rest + step - 1).bit_length(), SHORTEST), length)
 
 
 def _like(state: State, values: Values) -> dict[Operation, Values]:
@@ -405,6 +480,7 @@ class Chunk(_Writer):
         at: where it starts.
         size: how long it is.
         boxes: what is known of its boxes (`decisions.ALIGNED`), if it is known to lie in the tiles.
+        held: what lies in shared memory.
     """
 
     def __init__(
@@ -414,9 +490,11 @@ class Chunk(_Writer):
         at: SSAValue,
         size: int,
         boxes: Mapping[Operation, int] | None = None,
+        held: Held | None = None,
     ) -> None:
         super().__init__(point, passes.ops[0])
-        self.passes, self.at, self.size, self.boxes = passes, at, size, boxes
+        self.passes, self.at, self.size, self.boxes, self.held = passes, at, size, boxes, held or {}
+        self.number: SSAValue | None = None  # of the held chunks; none of what is left
         self.values: dict[SSAValue, SSAValue] = {}
 
     def of(self, value: SSAValue) -> SSAValue:
@@ -460,10 +538,16 @@ class Chunk(_Writer):
             for source, neutral in zip(sources, self.neutral(op), strict=True)
         ]
 
-    def added(self, op: ReduceOp | ReduceByOp, before: Values | None, least: SSAValue | None = None) -> list[SSAValue]:
+    def added(
+        self,
+        op: ReduceOp | ReduceByOp,
+        before: Values | None,
+        least: SSAValue | None = None,
+        pieces: int | None = None,
+    ) -> list[SSAValue]:
         """Return a reduction's tiles of sums with the chunk, or what of it lies from a place on."""
         self.like = op
-        axis, pieces = op.axis.data, pieces_of(self.passes, self.size)
+        axis, pieces = op.axis.data, pieces or pieces_of(self.passes, self.size)
         given = [self.of(source) for source in op.operands] if least is None else self.inside(op, least)
         sources = list[SSAValue]()
         for source, part in zip(op.operands, given, strict=True):
@@ -575,6 +659,8 @@ def _box(chunk: Chunk, op: Slice, axis: int) -> tuple[list[SSAValue], list[int]]
 
 @_handles(LoadOp)
 def _load(chunk: Chunk, op: LoadOp) -> Values:
+    if op in chunk.held:
+        return [chunk.value(SharedLoadOp(_part(chunk, chunk.held[op])))]
     offsets, sizes = _box(chunk, op, chunk.passes.axes[op.result])
     mask = chunk.of(op.mask) if op.mask is not None else None
     return [_told(chunk, op, LoadOp(op.tensor, offsets, sizes, op.dropped, mask, op.fill)).results[0]]
@@ -586,6 +672,14 @@ def _store(chunk: Chunk, op: StoreOp) -> Values:
     mask = chunk.of(op.mask) if op.mask is not None else None
     _told(chunk, op, StoreOp(chunk.of(op.value), op.tensor, offsets, sizes, op.dropped, mask))
     return []
+
+
+def _part(chunk: Chunk, buffers: Sequence[SSAValue]) -> SSAValue:
+    """Return the buffer that holds a chunk: one of all of them, or what is left."""
+    every, *rest = buffers
+    if chunk.number is None:
+        return rest[0]
+    return chunk.value(SharedViewOp(chunk.value(SharedViewOp(every, chunk.number)), chunk.constant(0)))
 
 
 def _told(chunk: Chunk, op: LoadOp | StoreOp, part: LoadOp | StoreOp) -> Operation:

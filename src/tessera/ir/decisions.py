@@ -141,7 +141,12 @@ def why_not_last(op: Operation) -> str | None:
 
 
 NUM_WARPS = Decision(
-    "num_warps", "warps of a program that compute", (GridOp, KernelOp), ("choose-warps", "warp-specialize"), 1, 32
+    "num_warps",
+    "warps of a program that compute",
+    (GridOp, KernelOp),
+    ("choose-warps", "warp-specialize", "chunk-tiles", "keep-rows", "share-rows"),
+    1,
+    32,
 )
 ROWS_ONLY = Decision("rows_only", "warps split the rows of a product and not its columns", _PRODUCTS, ("choose-warps",))
 GROUP = Decision("group", "rows of tiles that programs walk together", (GridOp,), ("choose-warps",), 1, None)
@@ -224,7 +229,7 @@ LOOSE_END = Decision(
     0,
     None,
 )
-CLUSTER = Decision("cluster", "programs of a cluster", (GridOp,), ("pair-tiles", "split-k"), 1, 8)
+CLUSTER = Decision("cluster", "programs of a cluster", (GridOp,), ("pair-tiles", "split-k", "share-rows"), 1, 8)
 SPLIT_K = Decision("split_k", "programs that share each tile's loop", (GridOp,), ("split-k",), 1, 8)
 SHARES = Decision("shares", "programs are to share out steps as with `stream_k` = 1", (GridOp,), ("fit-blocks",))
 STREAM_K = Decision("stream_k", "programs share out the steps of the last tiles", (GridOp,), ("stream-k",))
@@ -260,7 +265,7 @@ RESIDENT = Decision(
     "resident",
     "programs that a multiprocessor has registers for at once",
     (GridOp,),
-    ("choose-warps",),
+    ("choose-warps", "chunk-tiles"),
     1,
     None,
 )
@@ -280,7 +285,7 @@ LOOKED_AT = 2
 ALIGNED = Decision(
     "aligned",
     "whether a box begins at a multiple of 16 bytes: 1, it does; 2, the launch looks",
-    (LoadOp, StoreOp),
+    (LoadOp, StoreOp, CpAsyncOp),
     ("chunk-tiles",),
     1,
     LOOKED_AT,

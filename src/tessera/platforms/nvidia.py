@@ -95,6 +95,7 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.hopper.pair_tiles import PairTilesPass
         from tessera.schedule.hopper.ping_pong import GroupBuffersPass
         from tessera.schedule.hopper.pipeline_products import PipelineProductsPass
+        from tessera.schedule.hopper.share_rows import ShareRowsPass
         from tessera.schedule.hopper.shorten_steps import ShortenStepsPass
         from tessera.schedule.hopper.skip_masks import SkipMasksPass
         from tessera.schedule.hopper.split_k import SplitKPass
@@ -117,6 +118,7 @@ class NvidiaPlatform(Platform):
             BatchStepsPass(target, knobs),
             BatchProgramsPass(target, knobs),
             PrivateSumsPass(target, knobs),
+            ShareRowsPass(target, knobs),
             KeepRowsPass(target, knobs),
             ChunkTilesPass(target, knobs),
             BoundStagesPass(),

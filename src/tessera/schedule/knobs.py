@@ -111,6 +111,7 @@ class Knobs:
             takers=BOTH,
             passes=(
                 "flatten-rows",
+                "share-rows",
                 "pack-permutes",
                 "fit-permutes",
                 "fit-blocks",
@@ -219,6 +220,27 @@ class Knobs:
             "only adds up, or takes the largest or the like; 1 never splits it",
             "256, or 64 of products, where a tile's loop can be split",
             passes=("split-sums",),
+        )
+    )
+    hold_rows: int | None = _declared(
+        Knob(
+            "hold_rows",
+            "programs that a multiprocessor has room for at least if the rows that they reduce stay in shared memory; "
+            "0 loads rows again for each pass",
+            "2, of rows of 24 KB and more whose functions are not dear to compute again, and of longer ones",
+            (0, 1, 2, 4),
+            passes=("chunk-tiles",),
+        )
+    )
+    share_rows: int | None = _declared(
+        Knob(
+            "share_rows",
+            "programs of a cluster that share a row which is reduced and stored; 1 leaves rows to a program each",
+            "up to 8, of rows of which several passes need exponentials and which shared memory does not hold",
+            range(1, 9),
+            passes=("share-rows",),
+            needs=("clusters",),
+            lacks="clusters of programs",
         )
     )
     cluster: int | None = _declared(

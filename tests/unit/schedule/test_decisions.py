@@ -75,6 +75,27 @@ def doubled_rows(x: ts.Tensor["m", 50001, ts.f32], y: ts.Tensor["m", 50001, ts.f
         y[i, :] = x[i, :] * 2
 
 
+def centred(x: ts.Tensor["m", 16384, ts.f32], y: ts.Tensor["m", 16384, ts.f32]):
+    for i in ts.tile.grid((m, 1)):
+        row = x[i, :]
+        y[i, :] = row - ts.tile.min(row)
+
+
+def scaled_pairs(
+    x: ts.Tensor["m", 16384, ts.bf16], g: ts.Tensor["m", 16384, ts.bf16], y: ts.Tensor["m", 16384, ts.bf16]
+):
+    for i in ts.tile.grid((m, 1)):
+        row, other = x[i, :].to(ts.f32), g[i, :].to(ts.f32)
+        y[i, :] = other - row * ts.tile.sum(row * other)
+
+
+def long_softmax(x: ts.Tensor["m", 65536, ts.f32], y: ts.Tensor["m", 65536, ts.f32]):
+    for i in ts.tile.grid((m, 1)):
+        row = x[i, :]
+        powers = ts.tile.exp(row - ts.tile.max(row))
+        y[i, :] = powers / ts.tile.sum(powers)
+
+
 HEADS = {"H": 2, "S": 256}
 CUBE = {"M": 256, "N": 256, "K": 256}
 SCHEDULES: list[tuple[Callable[..., None], dict[str, int], str, Knobs]] = [
@@ -94,6 +115,9 @@ SCHEDULES: list[tuple[Callable[..., None], dict[str, int], str, Knobs]] = [
     (f32_terms, {"m": 64, "k": 250}, "sm_90a", Knobs()),
     (summed, {}, "sm_90a", Knobs()),
     (doubled_rows, {}, "sm_90a", Knobs()),
+    (centred, {}, "sm_90a", Knobs()),
+    (scaled_pairs, {}, "sm_90a", Knobs()),
+    (long_softmax, {}, "sm_90a", Knobs()),
     (gemm, CUBE, "sapphirerapids", Knobs()),
     (f32_rows, {"m": 64}, "x86-64-v3", Knobs()),
     (few_rows, {"n": 64}, "x86-64-v3", Knobs()),

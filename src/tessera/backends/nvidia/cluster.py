@@ -14,9 +14,12 @@ from tessera.backends.simt.memory import SharedAddresses, shared_runs
 from tessera.ir.layouts import REGISTER
 from tessera.ir.target.cluster import (
     ClusterArriveAllOp,
+    ClusterArriveOp,
     ClusterBarrierOp,
     ClusterLoadOp,
+    ClusterPutOp,
     ClusterRankOp,
+    ClusterWaitOp,
 )
 from tessera.ir.target.types import BufferType, FragmentType
 
@@ -33,6 +36,41 @@ def emit_barrier(emitter: NvidiaEmitter, _op: ClusterBarrierOp) -> None:
     aligned = "" if emitter.in_role else ".aligned"
     text = f"barrier.cluster.arrive.release{aligned}; barrier.cluster.wait.acquire{aligned};"
     emitter.asm(text, "~{memory}", [], [])
+
+
+@NVIDIA.register(ClusterArriveOp)
+def emit_arrive(emitter: NvidiaEmitter, _op: ClusterArriveOp) -> None:
+    """Arrive, and go on."""
+    emitter.asm("barrier.cluster.arrive.release.aligned;", "~{memory}", [], [])
+
+
+@NVIDIA.register(ClusterWaitOp)
+def emit_wait(emitter: NvidiaEmitter, _op: ClusterWaitOp) -> None:
+    """Wait for the threads of the cluster, and see what they wrote before they arrived."""
+    emitter.asm("barrier.cluster.wait.acquire.aligned;", "~{memory}", [], [])
+
+
+@NVIDIA.register(ClusterPutOp)
+def emit_put(emitter: NvidiaEmitter, op: ClusterPutOp) -> None:
+    """Lane n of the first warp writes to program n."""
+    buffer, programs = op.buffer.type, op.programs.data
+    assert isinstance(buffer, BufferType)
+    bytes_ = buffer.dtype.bytes
+    rank = emitter.ops.convert("trunc", I64, emitter.cluster_rank(), I32)
+    place = emitter.ops.binary("mul", I32, rank, str(bytes_))
+    own = emitter.ops.binary("add", I32, emitter.unit(op.buffer), place)
+    address = _remote(emitter, emitter.shared_address(own), emitter.lane())
+    one = emitter.entry(("lane.below", programs), f"icmp ult i32 {emitter.lane()}, {programs}")
+    first = emitter.entry("warp.first", f"icmp eq i32 {emitter.warp()}, 0")
+    writes = emitter.fn.assign(f"and i1 {one}, {first}")
+    ((type_, word),) = emitter.pack([emitter.unit(op.value)], buffer.dtype)
+    constraint = "r" if bytes_ == 4 else "l"
+    emitter.asm(
+        f"@$2 st.shared::cluster.b{8 * bytes_} [$0], $1;",
+        f"r,{constraint},b,~{{memory}}",
+        [],
+        [("i32", address), (str(type_), word), ("i1", writes)],
+    )
 
 
 def _number(emitter: NvidiaEmitter, rank: SSAValue) -> str:

@@ -49,6 +49,62 @@ class ClusterBarrierOp(TesseraOp):
 
 
 @op_definition
+class ClusterArriveOp(TesseraOp):
+    """Tells the other programs of the cluster that this thread has come so far, and shows them what it wrote."""
+
+    name = "tessera_target.cluster_arrive"
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "attr-dict"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+@op_definition
+class ClusterWaitOp(TesseraOp):
+    """Waits until all threads of the cluster that have not ended have arrived, and sees what they wrote before."""
+
+    name = "tessera_target.cluster_wait"
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = "attr-dict"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+@op_definition
+class ClusterPutOp(TesseraOp):
+    """Writes a value, the same in all threads, to the buffers that `programs` programs have at the place of `buffer`.
+
+    Its place there is the rank of this program.
+    """
+
+    name = "tessera_target.cluster_put"
+    value = operand_def()
+    buffer = operand_def(BufferType)
+    programs = prop_def(IntAttr)
+    traits = traits_def(*effect(Effect.STATE))
+    assembly_format = (
+        "$value `to` $buffer `programs` custom<Int>($programs) attr-dict `:` type($value) `to` type($buffer)"
+    )
+    custom_directives = (Int,)
+
+    def __init__(self, value: SSAValue, buffer: SSAValue, programs: int):
+        super().__init__(operands=[value, buffer], properties={"programs": IntAttr(programs)})
+
+    def verify_(self) -> None:
+        """Check that each program has a place in the buffer, of words."""
+        buffer = self.buffer.type
+        assert isinstance(buffer, BufferType)
+        if buffer.space.data != "shared" or len(buffer.shape) != 1 or buffer.element != self.value.type:
+            raise VerifyException("scalars are put into a row of them in shared memory")
+        if not 2 <= self.programs.data <= buffer.shape[0]:
+            raise VerifyException("each program of a cluster has a place in the buffer")
+        if buffer.dtype.bytes not in (4, 8):
+            raise VerifyException("scalars of 4 or 8 bytes are put")
+
+
+@op_definition
 class ClusterArriveAllOp(TesseraOp):
     """Each warp of the role arrives once at barrier `at` of every program of a cluster of `programs`.
 

@@ -34,7 +34,7 @@ from tessera.ir.layouts import LANE, WARP, LinearLayout
 from tessera.ir.locations import location_of
 from tessera.ir.target.arithmetic import ElementwiseOp
 from tessera.ir.target.atomics import AtomicOp
-from tessera.ir.target.cluster import ClusterBarrierOp
+from tessera.ir.target.cluster import ClusterBarrierOp, ClusterWaitOp
 from tessera.ir.target.memory import (
     BarrierOp,
     GatherOp,
@@ -157,7 +157,7 @@ class _Order:
     def run(self, block: Block, pending: Pending) -> None:
         """Order the accesses of a block after the pending ones; it then holds what is pending at the end."""
         for op in list(block.ops):
-            if isinstance(op, BarrierOp | ClusterBarrierOp):
+            if isinstance(op, BarrierOp | ClusterBarrierOp | ClusterWaitOp):
                 _pass_barrier(pending)
             elif isinstance(op, WaitOp):
                 if not op.pending.data:
@@ -205,7 +205,7 @@ class _Order:
         for block in reversed(blocks):
             op = block.last_op
             while op is not None:
-                if isinstance(op, BarrierOp | ClusterBarrierOp):
+                if isinstance(op, BarrierOp | ClusterBarrierOp | ClusterWaitOp):
                     return found
                 found += [access for inner in ops_in(op) if (access := self._contested(inner)) is not None]
                 op = op.prev_op

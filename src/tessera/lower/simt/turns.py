@@ -20,14 +20,14 @@ from collections.abc import Iterator
 from xdsl.ir import Operation
 
 from tessera.ir.notes import add_note
-from tessera.ir.target.cluster import ClusterBarrierOp
+from tessera.ir.target.cluster import ClusterBarrierOp, ClusterWaitOp
 from tessera.ir.target.exchange import ExchangeWarpsOp
 from tessera.ir.target.memory import BarrierOp
 from tessera.ir.target.structure import FuncOp
 from tessera.ir.target.warpgroup import TurnOp
 from tessera.ir.walking import ops_in
 
-_TOGETHER = (BarrierOp, ClusterBarrierOp, ExchangeWarpsOp)
+_TOGETHER = (BarrierOp, ClusterBarrierOp, ClusterWaitOp, ExchangeWarpsOp)
 
 
 def take_back_turns(func: FuncOp) -> None:

@@ -24,7 +24,7 @@ After::
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import gcd, prod
 from typing import ClassVar
 
@@ -33,23 +33,27 @@ from xdsl.rewriter import InsertPoint
 
 from tessera.data import dataclass
 from tessera.ir import decisions
-from tessera.ir.chunking import Aligned, compute_in_chunks
+from tessera.ir.chunking import Aligned, compute_in_chunks, first_multiple, held_rest, last_multiple
 from tessera.ir.extremes import lacks_neutral
 from tessera.ir.inserter import Inserter
 from tessera.ir.live_tiles import live_registers
 from tessera.ir.long_tiles import ACCESSES, SCANS, STORES, Passes, Whole, passes_over
 from tessera.ir.merged_reductions import split_merged_reduction
 from tessera.ir.notes import note
-from tessera.ir.tile.elementwise import constant_value
+from tessera.ir.tile.elementwise import ElementwiseOp, constant_value
 from tessera.ir.tile.memory import LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import ReduceByOp, ReduceOp
+from tessera.ir.tile.shared import AllocSharedOp, BarrierOp, CommitGroupOp, CpAsyncOp, SharedViewOp, WaitGroupOp
 from tessera.ir.tile.structure import GridOp, KernelOp, MisalignmentOp, memory_of
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
 from tessera.ir.walking import ops_in
 from tessera.lower.simt.placement import ACCESS_BYTES
+from tessera.numerics.assembly import is_assembly
+from tessera.numerics.functions import record_of
 from tessera.schedule.scheduled_pass import GridPass
+from tessera.target import gpu_rates
 
 ELEMENTS = 16384
 """Of a chunk, and of the largest tile that stays whole: 32 of each of 512 threads, 64 bytes of bf16 in flight. Scans of
@@ -94,6 +98,8 @@ class ChunkTilesPass(GridPass):
         most = self.knobs.chunk
         if most == 0 or any(isinstance(op, MmaOp) for op in ops_in(grid)):
             return
+        if most is None and self._hold(kernel, grid):
+            return
         most = most or _most(kernel, grid)
         for op in list(ops_in(grid)):
             if isinstance(op, ReduceOp | ReduceByOp) and _elements(op.operands[0]) > most:
@@ -111,6 +117,162 @@ class ChunkTilesPass(GridPass):
             compute_in_chunks(passes, length, aligned)
         if notes:
             note(grid, "chunk", list(dict.fromkeys(notes)))
+
+    def _hold(self, kernel: KernelOp, grid: GridOp) -> bool:
+        """Compute rows that several passes need from shared memory, if a multiprocessor has room for a few programs."""
+        programs, tile = self.knobs.hold_rows, _largest(grid, set())
+        if programs == 0 or tile is None or not self.target.has("cp_async"):
+            return False
+        shape = shape_of(tile.type)
+        try:
+            passes = passes_over(tile, shape.index(max(shape)))
+        except Whole:
+            return False
+        if passes.size <= HELD_CHUNK or any(isinstance(op, SCANS) for op in ops_in(grid)):
+            return False
+        rows = _needed_again(passes)
+        wide = [row for row in rows if moved_bytes(kernel, row[0]) >= ACCESS_BYTES]
+        aligned = None if wide else _aligned(kernel, passes, HELD_CHUNK)
+        if aligned is not None:
+            wide = [row for row in rows if aligned.boxes.get(row[0]) == 1 and aligned.again]
+        plan = _Held(passes, wide, aligned)
+        room = int(self.target.shared_bytes // (plan.bytes + gpu_rates.OF_A_PROGRAM_BYTES))
+        fits = wide and plan.count and room >= (programs or HOLDING)
+        if not fits or (programs is None and not plan.is_worth_it):
+            return False
+        compute_in_chunks(passes, HELD_CHUNK, aligned, plan.copied())
+        decisions.NUM_WARPS.write(grid, HELD_WARPS)
+        decisions.RESIDENT.write(grid, min(room, HELD_RESIDENT))
+        note(grid, "chunk", [f"rows of {passes.size} elements stay in shared memory for {len(passes.loops)} passes"])
+        return True
+
+
+HELD_CHUNK = 8192
+HELD_WARPS = 8
+"""Elements of a chunk of rows that shared memory holds, and warps that compute them: of each part that reductions
+combine first a thread has 16 bytes of bf16 (chunks of half as many reach a third less of a copy's rate)."""
+HOLDING = 2
+"""Programs that a multiprocessor has room for at least, so that one loads while another computes."""
+HELD_RESIDENT = 4
+"""Programs whose threads have registers at the same time, at most."""
+HELD_BYTES = 24576
+"""Of rows that are held, at least: shorter ones have enough programs at a time in registers."""
+KEPT_ELEMENTS = ELEMENTS + ELEMENTS // 2
+"""Of the longest rows that registers keep as a whole for exponentials that are not computed again."""
+
+
+def repeats_dear(passes: Passes) -> bool:
+    """Return whether several passes compute a dear function of the same elements."""
+    return any(is_dear(op) and sum(op in ops for ops in passes.loops) > 1 for op in passes.ops)
+
+
+CHEAP = 4
+"""Instructions of a function up to which it is computed again, and registers for its terms do not count: a division."""
+
+
+def is_dear(op: Operation) -> bool:
+    """Return whether an op is a function of floats, and of more than a few instructions, of a tile."""
+    if not isinstance(op, ElementwiseOp) or not isinstance(op.result.type, TileType):
+        return False
+    name = op.fn.data
+    return is_assembly(name) or (record_of(name).domain == "float" and record_of(name).cost > CHEAP)
+
+
+def _needed_again(passes: Passes) -> list[list[LoadOp]]:
+    """Return rows of a program's own that several passes need, each with all loads of it."""
+    found, stored = dict[tuple[object, ...], list[LoadOp]](), set[SSAValue]()
+    for op in passes.ops:
+        if isinstance(op, StoreOp):
+            stored.add(memory_of(op.tensor))
+        if not isinstance(op, LoadOp) or op.mask is not None or op.fill is not None or memory_of(op.tensor) in stored:
+            continue
+        places = [constant_value(offset) for offset in op.offsets]
+        if prod(op.size_list) == passes.size and places[op.kept[passes.axes[op.result]]] == 0 and None in places:
+            box = (offset if place is None else place for offset, place in zip(op.offsets, places, strict=True))
+            found.setdefault((op.tensor, *box), []).append(op)
+    return [ops for ops in found.values() if sum(any(op in loop for op in ops) for loop in passes.loops) > 1]
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Rows that shared memory is to hold.
+
+    Args:
+        passes: what is computed of them.
+        rows: the loads of each.
+        aligned: where chunks begin, of rows that begin anywhere.
+    """
+
+    passes: Passes
+    rows: Sequence[Sequence[LoadOp]]
+    aligned: Aligned | None
+
+    @property
+    def count(self) -> int:
+        """Chunks of a row."""
+        return (self.passes.size - (self.aligned.step if self.aligned else 0)) // HELD_CHUNK
+
+    @property
+    def rest(self) -> int:
+        """Elements of what they leave, and of the chunk before it."""
+        if self.aligned is not None:
+            return held_rest(self.passes.size, HELD_CHUNK, self.aligned.step)
+        return self.passes.size % HELD_CHUNK
+
+    @property
+    def bytes(self) -> int:
+        """Shared memory that they take."""
+        each = self.count * HELD_CHUNK + (1 << (self.rest - 1).bit_length() if self.rest else 0)
+        return each * sum(_element_bytes(loads[0]) for loads in self.rows)
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether passes over rows in shared memory are faster than rows in registers.
+
+        They are if nothing dear is computed again in each: exponentials of a softmax are better kept (of 24576 elements
+        of bf16 on an H200: 0.96 of a copy's rate, and 0.93) while rows fit into registers well (of 25800: 0.67, and
+        0.86). Rows that begin anywhere fit only if they are shorter: each load of them takes several registers more.
+        """
+        if self.aligned is not None:
+            return self.passes.size > ELEMENTS
+        bytes_ = self.passes.size * sum(_element_bytes(loads[0]) for loads in self.rows)
+        return bytes_ >= HELD_BYTES and (self.passes.size > KEPT_ELEMENTS or not repeats_dear(self.passes))
+
+    def copied(self) -> dict[Operation, list[SSAValue]]:
+        """Copy rows to shared memory before the first pass, and wait for them; return where they are."""
+        insert = Inserter(InsertPoint.before(self.passes.ops[0]), self.rows[-1][0])
+        starts = self._starts(insert)
+        found = dict[Operation, list[SSAValue]]()
+        for op, *others in self.rows:
+            element, axis = element_of(op.tensor.type), op.kept[self.passes.axes[op.result]]
+            every = insert.value(AllocSharedOp([self.count, 1, HELD_CHUNK], element))  # the last two are rounded up
+            zero = insert.constant(0)
+            parts = [insert.value(SharedViewOp(every, insert.constant(number))) for number in range(self.count)]
+            parts = [insert.value(SharedViewOp(part, zero)) for part in parts]
+            rest = [insert.value(AllocSharedOp([self.rest], element))] if self.rest else []
+            found.update({load: [every, *rest] for load in (op, *others)})
+            for buffer, start in zip([*parts, *rest], starts, strict=True):
+                offsets, sizes = list[SSAValue](op.offsets), list(op.size_list)
+                offsets[axis], (sizes[axis],) = start, shape_of(buffer.type)
+                copy = CpAsyncOp(buffer, op.tensor, offsets, sizes, op.dropped)
+                if self.aligned is not None:
+                    decisions.INSIDE.write(copy, 1 << axis)
+                    decisions.ALIGNED.write(copy, 1)
+                insert.add(copy)
+        for op in (CommitGroupOp(), WaitGroupOp(0), BarrierOp()):
+            insert.add(op)
+        return found
+
+    def _starts(self, insert: Inserter) -> list[SSAValue]:
+        """Return where chunks begin, and what they leave."""
+        places = [insert.constant(number * HELD_CHUNK) for number in range(self.count)]
+        if self.aligned is None:
+            return [*places, *([insert.constant(self.count * HELD_CHUNK)] if self.rest else [])]
+        first, end = first_multiple(insert, self.aligned), last_multiple(insert, self.passes, self.aligned)
+        return [
+            *(insert.binary("add", first, place) for place in places),
+            insert.binary("sub", end, insert.constant(self.rest)),
+        ]
 
 
 def _most(kernel: KernelOp, grid: GridOp) -> int:

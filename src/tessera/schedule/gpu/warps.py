@@ -36,8 +36,6 @@ from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
 from tessera.ir.walking import ops_in
-from tessera.numerics.assembly import is_assembly
-from tessera.numerics.functions import record_of
 from tessera.schedule.gpu import chunk_tiles
 from tessera.schedule.gpu.instructions import by_threads
 from tessera.schedule.knobs import KNOBS, Knobs
@@ -75,8 +73,6 @@ MOST_LIVE = 200
 rows of 8192 with the sums for weights and bias on an H200: 0.47 of a copy's rate with 288, 0.71 with 144 and 72)."""
 HELD_LEAST, HELD_MOST = 24, 112
 """Registers of a thread that hold parts of rows, where the assembler is told how many programs are to run at once."""
-CHEAP = 4
-"""Instructions of a function up to which registers for its terms do not count: a division's."""
 BESIDE_ROWS = 16
 REGISTERS_TOGETHER = 8
 """Registers that a thread needs beside them, and that are given out at once."""
@@ -179,18 +175,10 @@ def _resident_rows(grid: GridOp, warps: int, target: TargetRecord) -> int:
         return 1
     loops = [op for op in ops if isinstance(op, scf.ForOp)]
     # A loop that loads a round ahead takes registers that are not known yet, and one that only adds up has enough.
-    if any(map(_reduces_in, loops)) or (loops and not any(map(_is_dear, ops))):
+    if any(map(_reduces_in, loops)) or (loops and not any(map(chunk_tiles.is_dear, ops))):
         return 1
     registers = -(-(held + BESIDE_ROWS) // REGISTERS_TOGETHER) * REGISTERS_TOGETHER
     return int(gpu_rates.REGISTERS // registers // warps)
-
-
-def _is_dear(op: Operation) -> bool:
-    """Return whether an op is a function of floats, and of more than a few instructions, of a tile."""
-    if not isinstance(op, ElementwiseOp) or not _elements(op.result.type):
-        return False
-    name = op.fn.data
-    return is_assembly(name) or (record_of(name).domain == "float" and record_of(name).cost > CHEAP)
 
 
 def _reduces_in(loop: Operation) -> bool:

@@ -1,0 +1,340 @@
+"""Lets the programs of a cluster share a long row that is reduced (Hopper).
+
+A row of 25 000 elements takes all registers of a multiprocessor, which then waits while the row is loaded, again while
+its elements are added up, and while it is stored; a longer one is read again for each pass. Where programs of a cluster
+have a part of it each, several of them run on a multiprocessor, of different rows, and no row is read twice. They put
+what their parts are reduced to into each other's shared memory, and each of them reduces all of it in the order of the
+parts, so that all have the same bits.
+
+Before::
+
+    %x = load %X[%i, 0] [1, 32768] drop [0]
+    %sum = reduce "sum" %x axis 0
+    store div(%x, splat %sum), %Y[%i, 0] [1, 32768] drop [0]
+
+After, with four programs::
+
+    %buffer = alloc_shared [4]; %at = cluster_rank * 8192; cluster_arrive
+    %x = load %X[%i, %at] [1, 8192] drop [0]
+    %part = reduce "sum" %x axis 0
+    cluster_wait; cluster_put %part to %buffer; cluster_arrive; cluster_wait
+    %parts = shared_load %buffer [4]; %sum = reduce "sum" %parts axis 0
+    store div(%x, splat %sum), %Y[%i, %at] [1, 8192] drop [0]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import ClassVar
+
+from xdsl.dialects import scf
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.traits import IsTerminator
+
+from tessera.data import dataclass
+from tessera.ir import decisions
+from tessera.ir.chunking import Chunk
+from tessera.ir.effects import Effect, effect_of
+from tessera.ir.extremes import lacks_neutral
+from tessera.ir.inserter import Inserter
+from tessera.ir.long_tiles import ACCESSES, STORES, Passes, Whole, passes_over
+from tessera.ir.notes import Unfit, note
+from tessera.ir.tile.cluster import MOST_PROGRAMS, ClusterArriveOp, ClusterPutOp, ClusterRankOp, ClusterWaitOp
+from tessera.ir.tile.elementwise import CastOp, SplatOp, constant_value
+from tessera.ir.tile.memory import LoadOp, StoreOp
+from tessera.ir.tile.mma import MmaOp
+from tessera.ir.tile.reduce import ReduceByOp, ReduceOp
+from tessera.ir.tile.shared import AllocSharedOp, SharedLoadOp
+from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
+from tessera.ir.tile.types import TileType, element_of, shape_of
+from tessera.ir.traits import has_trait
+from tessera.ir.types import dtype_of, element_type
+from tessera.ir.walking import ops_in
+from tessera.lower.simt.placement import ACCESS_BYTES
+from tessera.numerics import dtypes
+from tessera.schedule.gpu.chunk_tiles import (
+    ELEMENTS,
+    HOLDING,
+    LONG_ELEMENTS,
+    VECTOR_BYTES,
+    moved_bytes,
+    repeats_dear,
+)
+from tessera.schedule.scheduled_pass import GridPass
+
+PART = 8192
+"""Elements of a part, padded to a power of two, of which a multiprocessor runs enough programs at once."""
+OTHER_PARTS = 1.1
+"""How much more elements count of parts of half or twice as many."""
+MASKED = 1.02
+"""The same of parts that do not divide a row: what lies past its end is masked."""
+ELEMENTS_OF_WARP = 2048
+"""Elements that a warp computes: with half as many there are too few programs at a time (softmax of 448 rows of 37376:
+0.71 of a copy's rate for 0.76)."""
+WORD_BYTES = 4
+
+
+@dataclass(frozen=True)
+class ShareRowsPass(GridPass):
+    """Divides long rows among the programs of clusters.
+
+    Args:
+        target: the GPU.
+        knobs: `share_rows` is how many programs share a row; 1 leaves rows whole. `chunk` does, too.
+    """
+
+    name: ClassVar[str] = "share-rows"
+
+    def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
+        """Divide the rows of a launch, or note why they stay whole if that was asked for."""
+        asked = self.knobs.share_rows
+        if asked == 1 or self.knobs.chunk is not None or not self.target.has("clusters"):
+            return
+        tile = _longest(grid)
+        if tile is None or (asked is None and prod(shape_of(tile.type)) <= LONG_ELEMENTS):
+            return
+        try:
+            passes = _passes(kernel, grid, tile)
+            if asked is None and not self._is_worth_it(passes):
+                return
+            programs, part = _parts(passes, asked)
+        except (Unfit, Whole) as reason:
+            if asked is not None:
+                note(grid, "share_rows", [f"share_rows={asked} is ignored: {reason}"])
+            return
+        _Shared(passes, programs, part).write()
+        decisions.CLUSTER.write(grid, programs)
+        decisions.NUM_WARPS.write(grid, self.knobs.num_warps or max(_padded(part) // ELEMENTS_OF_WARP, 1))
+        note(grid, "share_rows", [f"{programs} programs share a row of {passes.size} elements, {part} each"])
+
+    def _is_worth_it(self, passes: Passes) -> bool:
+        """Return whether programs that wait for each other are faster than one.
+
+        They are if it would compute exponentials again for each pass over a row that shared memory does not hold
+        (softmax of 1024 rows of 100352 of bf16 on an H200: 0.59 of a copy's rate, and 0.72). Waiting costs more than
+        reading rows of a norm again does.
+        """
+        bytes_ = passes.size * max(_bytes(op) for op in passes.ops if isinstance(op, LoadOp))
+        return repeats_dear(passes) and HOLDING * bytes_ > self.target.shared_bytes
+
+
+def _longest(grid: GridOp) -> SSAValue | None:
+    """Return the longest tile of a launch, if it is one row."""
+    tiles = [value for op in grid.body.block.ops for value in op.results if isinstance(value.type, TileType)]
+    tile = max(tiles, key=lambda value: prod(shape_of(value.type)), default=None)
+    return tile if tile is not None and max(shape_of(tile.type)) == prod(shape_of(tile.type)) else None
+
+
+def _passes(kernel: KernelOp, grid: GridOp, tile: SSAValue) -> Passes:
+    """Return what a launch computes of its rows.
+
+    Raises:
+        Unfit: it cannot be divided.
+        Whole: the same.
+    """
+    if any(isinstance(op, MmaOp) for op in ops_in(grid)) or decisions.CLUSTER.on(grid):
+        raise Unfit("the launch has products, or clusters already")
+    shape = shape_of(tile.type)
+    passes = passes_over(tile, shape.index(max(shape)))
+    if passes.block is not grid.body.block:
+        raise Unfit("branches or loops use it")
+    reductions = [op for op in passes.ops if passes.reduced(op)]
+    stores = [op for op in passes.ops if isinstance(op, STORES)]
+    if any(passes.scanned(op) for op in passes.ops):
+        raise Unfit("elements are combined one after the other")
+    if not reductions or not all(isinstance(op, StoreOp) for op in stores) or not stores:
+        raise Unfit("rows are not both reduced and stored")
+    if not all(_is_shared(value) for op in reductions for value in op.results):
+        raise Unfit("a reduction does not come to one number")
+    boxes = [op for op in passes.ops if isinstance(op, LoadOp | StoreOp)]
+    if len(boxes) != sum(isinstance(op, ACCESSES) for op in passes.ops):
+        raise Unfit("elements are gathered")
+    rows = [op for op in boxes if any(constant_value(offset) is None for offset in op.offsets)]
+    if any(moved_bytes(kernel, op) < max(VECTOR_BYTES, 2 * _bytes(op)) for op in rows):
+        raise Unfit("rows begin anywhere")
+    _check_others(grid, passes)
+    return passes
+
+
+def _bytes(op: LoadOp | StoreOp) -> int:
+    return dtype_of(element_of(op.tensor.type)).bytes
+
+
+def _is_shared(value: SSAValue) -> bool:
+    """Return whether a value is a number that programs can tell each other."""
+    return not isinstance(value.type, TileType) and dtype_of(value.type) is not dtypes.boolean
+
+
+def _check_others(grid: GridOp, passes: Passes) -> None:
+    """Check that all programs of a cluster may do what else a program does, and that stores meet no other access.
+
+    Raises:
+        Unfit: they may not.
+    """
+    long, stored, accessed = set(passes.ops), set[SSAValue](), list[tuple[SSAValue, Operation]]()
+    for op in grid.body.block.ops:
+        if op.regions:
+            raise Unfit("the launch has loops or branches")
+        if isinstance(op, LoadOp | StoreOp):
+            accessed.append((memory_of(op.tensor), op))
+            stored.update([memory_of(op.tensor)] if isinstance(op, StoreOp) else [])
+        elif op not in long and not has_trait(op, IsTerminator) and effect_of(op) > Effect.RANDOM:
+            raise Unfit(f"each program would do {op.name.split('.')[-1]}")
+        if op not in long and any(value.uses.get_length() and _size(value) > PART for value in op.results):
+            raise Unfit("there are other long tiles")
+    for memory in stored:
+        ops = [op for each, op in accessed if each is memory]
+        if len(ops) > 1 and not (all(op in long for op in ops) and len({_box(op, passes) for op in ops}) == 1):
+            raise Unfit("a tensor is stored to and accessed elsewhere")
+
+
+def _size(value: SSAValue) -> int:
+    return prod(shape_of(value.type)) if isinstance(value.type, TileType) else 0
+
+
+def _box(op: Operation, passes: Passes) -> tuple[object, ...]:
+    """Return what is the same of accesses of one box that are divided alike."""
+    assert isinstance(op, LoadOp | StoreOp)
+    axis = op.kept[passes.axes[op.result if isinstance(op, LoadOp) else op.value]]
+    return op.tensor, tuple(op.offsets), tuple(op.size_list), axis
+
+
+def _parts(passes: Passes, asked: int | None) -> tuple[int, int]:
+    """Return how many programs share a row, and how many elements each of them has.
+
+    Raises:
+        Unfit: parts would be too long, or reach where other elements are.
+    """
+    boxes = [op for op in passes.ops if isinstance(op, LoadOp | StoreOp)]
+    step = max(ACCESS_BYTES // _bytes(op) for op in boxes)
+    whole = all(_is_whole(op, passes) for op in boxes)
+    maskable = not any(passes.reduced(op) and lacks_neutral(op) for op in passes.ops)
+    found = list[tuple[float, int, int]]()
+    for programs in range(2, MOST_PROGRAMS + 1) if asked is None else (asked,):
+        part = -(-passes.size // (programs * step)) * step
+        divides = part * programs == passes.size
+        padded = _padded(part)
+        if padded > ELEMENTS or part * (programs - 1) >= passes.size or not (divides or (whole and maskable)):
+            continue
+        cost = programs * padded * (1.0 if padded == PART else OTHER_PARTS) * (1.0 if divides else MASKED)
+        found.append((cost, programs, part))
+    if not found:
+        raise Unfit("there are no parts of a size that fits")
+    _, programs, part = min(found)
+    return programs, part
+
+
+def _padded(size: int) -> int:
+    """Return the least power of two that is at least a size."""
+    return 1 << (size - 1).bit_length()
+
+
+def _is_whole(op: LoadOp | StoreOp, passes: Passes) -> bool:
+    """Return whether an access is of a box with all of its tensor's elements along the long dimension."""
+    axis = op.kept[passes.axes[op.result if isinstance(op, LoadOp) else op.value]]
+    return op.tensor.type.shape[axis] == passes.size and constant_value(op.offsets[axis]) == 0
+
+
+class _Shared:
+    """A row being divided.
+
+    Args:
+        passes: what is computed of it.
+        programs: that share it.
+        part: elements of each.
+    """
+
+    def __init__(self, passes: Passes, programs: int, part: int) -> None:
+        self.passes, self.programs, self.part = passes, programs, part
+        first = passes.block.first_op
+        assert first is not None
+        self.start = Inserter(InsertPoint.before(first), first)
+        self.rank = self.start.value(ClusterRankOp())
+        at = self.start.binary("mul", self.rank, self.start.constant(part))
+        self.chunk = Chunk(passes, InsertPoint.before(first), at, part)
+        self.put: list[tuple[ReduceOp | ReduceByOp, Sequence[SSAValue]]] = []
+        self.runs = False
+        self.written = set[Operation]()
+
+    def write(self) -> None:
+        """Rewrite the block."""
+        op: Operation | None = self.start.like
+        self.start.point = InsertPoint.before(self.start.add(ClusterArriveOp()))
+        chunk, long, awaited = self.chunk, set(self.passes.ops), set[SSAValue]()
+        while op is not None:
+            if any(value in awaited for value in op.operands):
+                self._meet(op)
+                awaited.clear()
+            chunk.point = InsertPoint.before(op)
+            if op in long:
+                if self.passes.reduced(op):
+                    self._put(op)
+                    awaited.update(op.results)
+                else:
+                    chunk.write(op)
+                    self.written.update([op.prev_op] if isinstance(op.prev_op, StoreOp) else [])
+            op = op.next_op
+        if awaited:
+            last = self.passes.block.last_op
+            assert last is not None
+            self._meet(last)
+        for op in reversed(self.passes.ops):
+            Rewriter.erase_op(op)
+        self._store_once()
+        for op in list(self.passes.block.ops):
+            if isinstance(op, SplatOp) and not op.result.uses.get_length():
+                Rewriter.erase_op(op)  # or it would be taken for a long tile that is computed
+
+    def _store_once(self) -> None:
+        """Let the first program store what is no row."""
+        stores = [op for op in self.passes.block.ops if isinstance(op, StoreOp) and op not in self.written]
+        if not stores:
+            return
+        insert = Inserter(InsertPoint.at_end(self.passes.block), stores[0])
+        first = insert.binary("eq", self.rank, insert.constant(0))
+        for op in stores:
+            op.detach()
+        insert.add(scf.IfOp(first, [], Region(Block([*stores, scf.YieldOp()]))))
+
+    def _put(self, op: ReduceOp | ReduceByOp) -> None:
+        """Reduce a part, and tell the other programs what it comes to."""
+        chunk, divides = self.chunk, self.part * self.programs == self.passes.size
+        parts = chunk.reduced(op) if divides else chunk.reduce(op, chunk.inside(op), op.axis.data)
+        insert = Inserter(chunk.point, op)
+        if not self.runs:
+            insert.add(ClusterWaitOp())
+            self.runs = True
+        buffers = list[SSAValue]()
+        for part in parts:
+            word = _word(part)
+            value = part if word == part.type else insert.value(CastOp(part, word))
+            buffers.append(self.start.value(AllocSharedOp([self.programs], word)))
+            insert.add(ClusterPutOp(value, buffers[-1]))
+        self.put.append((op, buffers))
+
+    def _meet(self, before: Operation) -> None:
+        """Reduce what all programs have put, before an op that needs it."""
+        insert = Inserter(InsertPoint.before(before), before)
+        insert.add(ClusterArriveOp())
+        insert.add(ClusterWaitOp())
+        for op, buffers in self.put:
+            tiles = [insert.value(SharedLoadOp(buffer)) for buffer in buffers]
+            elements = [value.type for value in op.results]
+            tiles = [
+                tile if element_of(tile.type) == element else insert.value(CastOp(tile, element))
+                for tile, element in zip(tiles, elements, strict=True)
+            ]
+            self.chunk.point, self.chunk.like = InsertPoint.before(before), op
+            for old, new in zip(op.results, self.chunk.reduce(op, tiles, 0), strict=True):
+                old.replace_all_uses_with(new)
+        self.put.clear()
+
+
+def _word(value: SSAValue) -> Attribute:
+    """Return the type as which a number is put: itself, or a wider one that holds it."""
+    dtype = dtype_of(value.type)
+    if dtype.bytes >= WORD_BYTES:
+        return value.type
+    return element_type(dtypes.f32 if dtype.is_float else dtypes.i32)

@@ -1,0 +1,57 @@
+// RUN: schedule-share-rows{share_rows=3}
+
+// A row of 96 elements less its largest one: three programs of a cluster have 32 each.
+tessera_tile.kernel @rows profile "fast" (
+    %x: !tessera_tile.tensor<?x96xf32> as "X" dims ["M", "96"] strides [-1, 1] stride_div [4, 1] dim_div [1, 1] align 16,
+    %y: !tessera_tile.tensor<?x96xf32> as "Y" dims ["M", "96"] strides [-1, 1] stride_div [4, 1] dim_div [1, 1] align 16 written,
+    %z: !tessera_tile.tensor<?xf32> as "Z" dims ["M"] strides [1] stride_div [1] dim_div [1] align 16 written) {
+  %m = tessera_tile.dim %x[0] : !tessera_tile.tensor<?x96xf32>
+  tessera_tile.grid(%m) by [1] {
+  ^bb0(%i: index):
+    // CHECK: [[RANK:%\w+]] = tessera_tile.cluster_rank
+    // CHECK: [[AT:%\w+]] = tessera_tile.elementwise "mul"([[RANK]]
+    // CHECK: [[BUFFER:%\w+]] = tessera_tile.alloc_shared : !tessera_tile.shared<3xf32
+    // CHECK: tessera_tile.cluster_arrive
+    // CHECK: tessera_tile.load %x[%i, [[AT]]] [1, 32] drop [0]
+    // CHECK: [[PART:%\w+]] = tessera_tile.reduce "max"
+    // CHECK: tessera_tile.cluster_wait
+    // CHECK: tessera_tile.cluster_put [[PART]] to [[BUFFER]]
+    %zero = tessera_tile.constant 0 : index
+    %row = tessera_tile.load %x[%i, %zero] [1, 96] drop [0] : !tessera_tile.tensor<?x96xf32> -> !tessera_tile.tile<96xf32>
+    %most = tessera_tile.reduce "max" %row axis 0 : !tessera_tile.tile<96xf32> -> f32
+    // CHECK: tessera_tile.cluster_arrive
+    // CHECK: tessera_tile.cluster_wait
+    // CHECK: [[PARTS:%\w+]] = tessera_tile.shared_load [[BUFFER]]
+    // CHECK: [[MOST:%\w+]] = tessera_tile.reduce "max" [[PARTS]] axis 0 : !tessera_tile.tile<3xf32> -> f32
+    // CHECK: tessera_tile.splat [[MOST]]
+    %mosts = tessera_tile.splat %most : f32 -> !tessera_tile.tile<96xf32>
+    %out = tessera_tile.elementwise "sub"(%row, %mosts) : (!tessera_tile.tile<96xf32>, !tessera_tile.tile<96xf32>) -> !tessera_tile.tile<96xf32>
+    // CHECK: tessera_tile.store {{.*}}, %y[%i, [[AT]]] [1, 32] drop [0]
+    tessera_tile.store %out, %y[%i, %zero] [1, 96] drop [0] : !tessera_tile.tile<96xf32>, !tessera_tile.tensor<?x96xf32>
+    // The first one stores what is no row.
+    // CHECK: [[FIRST:%\w+]] = tessera_tile.elementwise "eq"([[RANK]]
+    // CHECK: scf.if [[FIRST]]
+    // CHECK: tessera_tile.store [[MOST]], %z[%i]
+    tessera_tile.store %most, %z[%i] [1] drop [0] : f32, !tessera_tile.tensor<?xf32>
+  }
+  // CHECK: tessera_schedule.cluster = #builtin.int<3>
+  // CHECK: tessera_notes.share_rows = ["3 programs share a row of 96 elements, 32 each"]
+  tessera_tile.return
+}
+
+// -----
+// Elements that are combined one after the other are not divided.
+tessera_tile.kernel @scanned profile "fast" (
+    %x: !tessera_tile.tensor<?x96xf32> as "X" dims ["M", "96"] strides [-1, 1] stride_div [4, 1] dim_div [1, 1] align 16 written) {
+  %m = tessera_tile.dim %x[0] : !tessera_tile.tensor<?x96xf32>
+  tessera_tile.grid(%m) by [1] {
+  ^bb0(%i: index):
+    %zero = tessera_tile.constant 0 : index
+    %row = tessera_tile.load %x[%i, %zero] [1, 96] drop [0] : !tessera_tile.tensor<?x96xf32> -> !tessera_tile.tile<96xf32>
+    %sums = tessera_tile.scan "sum" %row axis 0 : !tessera_tile.tile<96xf32>
+    // CHECK: tessera_tile.store {{.*}} [1, 96] drop [0]
+    tessera_tile.store %sums, %x[%i, %zero] [1, 96] drop [0] : !tessera_tile.tile<96xf32>, !tessera_tile.tensor<?x96xf32>
+  }
+  // CHECK: share_rows=3 is ignored: elements are combined one after the other
+  tessera_tile.return
+}
