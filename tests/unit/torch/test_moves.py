@@ -336,3 +336,54 @@ def test_sizes_that_numbers_of_the_call_decide():
         given = normal(2, 4, 4, 4, 4), normal(4, 2, 3, 3, 3), stride, groups
         for got, wanted in zip(compiled_once(*given), function(*given), strict=True):
             torch.testing.assert_close(got, wanted)
+
+
+def overlapping(x, size, step):
+    whole = x * 2
+    found = whole.unfold(0, 3, 2), whole.as_strided((4, 3), (2, 1)), whole.expand(2, -1).unfold(1, 4, 3)
+    return *found, x.unfold(0, 4, 1), x.as_strided((size, 3), (step, 1), step), x.as_strided((size, size), (1, 1))[1:]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_elements_of_results_that_lie_in_one_place_do_so(dynamic):
+    compiled_once = torch.compile(overlapping, backend=compiled.backend, dynamic=dynamic)
+    for size, step in (4, 1), (3, 2), (3, 3):
+        x = normal(13).requires_grad_()
+        found, wanted = compiled_once(x, size, step), overlapping(x, size, step)
+        for got, other in zip(found, wanted, strict=True):
+            assert got.stride() == other.stride()
+            torch.testing.assert_close(got, other)
+        assert all(one.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() for one in found[3:])
+        grads = [torch.autograd.grad([(one**2).sum() for one in parts], x)[0] for parts in (found, wanted)]
+        torch.testing.assert_close(*grads)
+
+
+ANY_SIZE = {
+    "largest": lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True)[0],
+    "largest, to the end": lambda x: F.max_pool2d(x, (2, 3), (2, 1), (1, 0), ceil_mode=True),
+    "largest, apart": lambda x: F.max_pool2d(x, 3, 2, 0, 2),
+    "means": lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
+    "means, to the end": lambda x: F.avg_pool2d(x, (2, 3), (2, 1), (1, 0), ceil_mode=True),
+    "adaptive": lambda x: F.adaptive_avg_pool2d(x, (3, None)) * x.mean(),
+    "area": lambda x: F.interpolate(x, scale_factor=1.6, mode="area"),
+}
+
+
+@pytest.mark.parametrize("name", ANY_SIZE)
+def test_pools_of_images_of_any_size(name):
+    compiled.reports.clear()
+    function = ANY_SIZE[name]
+    compiled_once = torch.compile(function, backend=compiled.backend, dynamic=True)
+    for size in (7, 8, 11):
+        x = normal(2, 3, size, size + 1).requires_grad_()
+        found, wanted = compiled_once(x), function(x)
+        torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+        weights = normal(*wanted.shape)
+        grads = [torch.autograd.grad(one, x, weights)[0] for one in (found, wanted)]
+        torch.testing.assert_close(*grads, rtol=1e-12, atol=1e-12)
+    assert not any(report.left or report.reason for report in compiled.reports), compiled.reports
+
+
+def test_means_of_large_windows_that_differ_in_size():
+    x = normal(1, 2, 61, 45)
+    both_ways(lambda x: F.adaptive_avg_pool2d(x, (4, 3)), x)

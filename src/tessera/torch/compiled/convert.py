@@ -452,6 +452,12 @@ class Converter:
         """Return whether a value is of images that lie channels last."""
         return self.layout.is_last and len(dims_of_value(value)) in RANKS
 
+    def is_part_of_argument(self, node: Any) -> bool:
+        """Return whether a result of the graph shares the memory of an argument by way of an op."""
+        parts = [each for each in node.users if each.op == "output" or _shares(each)]
+        is_given = any(each.op == "output" or self.is_part_of_argument(each) for each in parts)
+        return is_given and _owner_of(node).op == "placeholder"
+
     def copied(self, value: SSAValue) -> SSAValue:
         """Return an array of its own with the same elements."""
         return self.w.copy(value)

@@ -59,6 +59,20 @@ class Windows:
         return [(size - 1) * apart + 1 for size, apart in zip(self.kernel, self.dilation, strict=True)]
 
     @property
+    def padded(self) -> list[Dim]:
+        """The size of an image that has room for all windows, along each dimension.
+
+        Where sizes are not known it may be larger than they need.
+        """
+        sizes = zip(self.own[self.first :], self.padding, self.reach, self.stride, strict=True)
+        return [
+            Dim((), max(own.scale + pad, reach.scale))
+            if own.is_static and reach.is_static
+            else own + (2 * pad + step - 1)
+            for own, pad, reach, step in sizes
+        ]
+
+    @property
     def is_inside(self) -> bool:
         """Whether windows read nothing but the image."""
         sizes = zip(self.own[self.first :], self.reach, strict=True)
@@ -88,10 +102,7 @@ def _windows(c: Converter, x: Any, *given: Any, rank: int) -> Windows:
     dims = c.results_dims()[0] if isinstance(fakes, tuple | list) else c.result_dims()
     if prod(kernel) > MOST or not c.is_float(x):
         raise Unknown("large windows, or windows of integers")
-    found = Windows(c.dims(x), dims, kernel, stride or kernel, padding, dilation)
-    if not found.is_inside and not all(dim.is_static for dim in (*found.own[found.first :], *found.reach)):
-        raise Unknown("padded windows of any size")
-    return found
+    return Windows(c.dims(x), dims, kernel, stride or kernel, padding, dilation)
 
 
 def _each(value: Any, rank: int) -> tuple[int, ...]:
@@ -114,9 +125,7 @@ def _parts(c: Converter, x: Any, w: Windows, fill: float) -> list[tuple[tuple[in
     """Return for each place in a window the elements that windows have there."""
     if not w.is_inside:
         front = [ZERO] * w.first + [Dim((), pad) for pad in w.padding]
-        sizes = zip(w.own[w.first :], w.padding, w.reach, strict=True)
-        whole = [*w.own[: w.first], *(Dim((), max(own.scale + pad, reach.scale)) for own, pad, reach in sizes)]
-        x = padded(c, x, front, whole, fill)
+        x = padded(c, x, front, [*w.own[: w.first], *w.padded], fill)
     steps = [1] * w.first + list(w.stride)
     found: list[tuple[tuple[int, ...], Any]] = []
     for place in product(*map(range, w.kernel)):
@@ -195,12 +204,12 @@ def _counts(c: Converter, w: Windows, with_padding: bool) -> Any:
     """Return how many elements each window has, in the image or with its padding."""
     total: Any = None
     for axis in range(len(w.kernel)):
-        pad, size = w.padding[axis], w.own[w.first + axis].scale
+        pad, size = w.padding[axis], w.own[w.first + axis]
         start = c.w.apply("mul", c.w.iota(w.dims, w.first + axis, i64), w.stride[axis])
         start = c.w.apply("add", start, -pad)
-        end = c.w.apply("minimum", c.w.apply("add", start, w.kernel[axis]), size + pad)
+        end = c.w.apply("minimum", c.w.apply("add", start, w.kernel[axis]), c.w.size(size + pad, i64))
         if not with_padding:
-            start, end = c.w.apply("maximum", start, 0), c.w.apply("minimum", end, size)
+            start, end = c.w.apply("maximum", start, 0), c.w.apply("minimum", end, c.w.size(size, i64))
         count = c.w.apply("sub", end, start)
         total = count if total is None else c.w.apply("mul", total, count)
     return total
@@ -229,15 +238,9 @@ def _mean_of_blocks(c: Converter, x: Any, kernel: Sequence[int]) -> Any:
 
 
 def _is_multiple(long: Sequence[Dim], short: Sequence[Dim], rank: int) -> bool:
-    """Return whether sizes are whole numbers times others, along the last dimensions.
-
-    Raises:
-        Unknown: where that is not known.
-    """
-    sizes = list(zip(long[-rank:], short[-rank:], strict=True))
-    if not all(one.is_static and other.is_static for one, other in sizes):
-        raise Unknown("sizes that are known when the graph runs")
-    return all(one.scale % other.scale == 0 for one, other in sizes)
+    """Return whether sizes are surely whole numbers times others, along the last dimensions."""
+    sizes = zip(long[-rank:], short[-rank:], strict=True)
+    return all(one.is_static and other.is_static and one.scale % other.scale == 0 for one, other in sizes)
 
 
 def _ratios(long: Sequence[Dim], short: Sequence[Dim], rank: int) -> tuple[int, ...]:
@@ -277,16 +280,15 @@ def _back(c: Converter, g: Any, x: Any, *given: Any) -> Windows:
     """Return the windows of an op that goes backwards.
 
     Raises:
-        Unknown: an element is in too many of them, or in how many is known when the graph runs.
+        Unknown: an element is in too many of them.
     """
     _check_order(c, x, 1)
     rank = 3 if "3d" in str(c.node.target) else 2
     kernel, stride, padding, dilation = (_each(value, rank) for value in given)
     w = Windows(c.dims(x), c.dims(g), kernel, stride or kernel, padding, dilation)
     alike = w.kernel == w.stride and set(w.dilation) == {1} and w.is_inside
-    is_known = all(dim.is_static for dim in (*w.own[w.first :], *w.dims[w.first :]))
-    if not alike and (prod(_shares(w)) > MOST or not is_known):
-        raise Unknown("elements in many windows, or windows of any size")
+    if not alike and prod(_shares(w)) > MOST:
+        raise Unknown("elements in many windows")
     return w
 
 
@@ -315,11 +317,11 @@ def _covering(c: Converter, w: Windows) -> Iterator[tuple[list[Any], Any]]:
 def _also_there(c: Converter, w: Windows, axis: int, less: int, place: Any, here: Any) -> Any:
     """Return a condition and whether there is a window at a place, `less` before the last one that an element is in."""
     pad, step = w.padding[axis], w.stride[axis]
-    own, count = w.own[w.first + axis].scale, w.dims[w.first + axis].scale
+    own, count = w.own[w.first + axis], w.dims[w.first + axis]
     if pad // step < less:
         here = c.w.apply("and", here, c.w.apply("ge", place, 0))
-    if (own - 1 + pad) // step - less >= count:
-        here = c.w.apply("and", here, c.w.apply("lt", place, count))
+    if not (own.is_static and count.is_static) or (own.scale - 1 + pad) // step - less >= count.scale:
+        here = c.w.apply("and", here, c.w.apply("lt", place, c.w.size(count, i32)))
     return here
 
 

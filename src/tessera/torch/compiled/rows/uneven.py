@@ -23,6 +23,16 @@ def _sizes(dims: Sequence[Dim], rank: int) -> list[int]:
     return [dim.scale for dim in dims[-rank:]]
 
 
+def _are_small(own: Sequence[Dim], dims: Sequence[Dim], rank: int) -> bool:
+    """Return whether windows are known, and have few elements, each of which is in few windows."""
+    pairs = list(zip(own[-rank:], dims[-rank:], strict=True))
+    if not all(long.is_static and short.is_static for long, short in pairs):
+        return False
+    known = [(long.scale, short.scale) for long, short in pairs]
+    elements = [max(_end(at, *pair) - _start(at, *pair) for at in range(pair[1])) for pair in known]
+    return max(prod(elements), prod(-(-short // long) + 1 for long, short in known)) <= MOST
+
+
 def _start(at: int, long: int, short: int) -> int:
     return at * long // short
 
@@ -31,12 +41,13 @@ def _end(at: int, long: int, short: int) -> int:
     return -(-(at + 1) * long // short)
 
 
-def _bounds(c: Converter, dims: Sequence[Dim], axis: int, long: int, short: int) -> tuple[Any, Any]:
+def _bounds(c: Converter, dims: Sequence[Dim], axis: int, long: Dim, short: Dim) -> tuple[Any, Any]:
     """Return where windows begin and end along a dimension."""
-    at = c.w.iota(dims, axis, i32)
-    start = c.w.apply("floordiv", c.w.apply("mul", at, long), short)
-    end = c.w.apply("floordiv", c.w.apply("add", c.w.apply("mul", at, long), long + short - 1), short)
-    return start, end
+    dtype = i32 if long.is_static and short.is_static and long.scale * short.scale < 1 << 31 else i64
+    at = c.w.apply("mul", c.w.iota(dims, axis, dtype), c.w.size(long, dtype))
+    count = c.w.size(short, dtype)
+    last = c.w.apply("add", at, c.w.size(long + short - 1, dtype))
+    return c.w.apply("floordiv", at, count), c.w.apply("floordiv", last, count)
 
 
 def _elements(c: Converter, own: Sequence[Dim], dims: Sequence[Dim], rank: int) -> Iterator[tuple[list[Any], Any]]:
@@ -46,7 +57,7 @@ def _elements(c: Converter, own: Sequence[Dim], dims: Sequence[Dim], rank: int) 
     if prod(most) > MOST:
         raise Unknown("large windows")
     first = len(dims) - rank
-    bounds = [_bounds(c, dims, first + axis, *pair) for axis, pair in enumerate(pairs)]
+    bounds = [_bounds(c, dims, axis, own[axis], dims[axis]) for axis in range(first, len(dims))]
     for steps in product(*map(range, most)):
         yield _chosen(c, first, _moved(c, bounds, steps))
 
@@ -87,11 +98,33 @@ def _covering(c: Converter, own: Sequence[Dim], dims: Sequence[Dim], rank: int) 
 
 def _counts(c: Converter, own: Sequence[Dim], dims: Sequence[Dim], rank: int) -> Any:
     total: Any = None
-    for axis, pair in enumerate(zip(_sizes(own, rank), _sizes(dims, rank), strict=True), len(dims) - rank):
-        start, end = _bounds(c, dims, axis, *pair)
+    for axis in range(len(dims) - rank, len(dims)):
+        start, end = _bounds(c, dims, axis, own[axis], dims[axis])
         count = c.w.apply("sub", end, start)
         total = count if total is None else c.w.apply("mul", total, count)
     return total
+
+
+def _summed(c: Converter, x: Any, dims: Sequence[Dim], rank: int, is_back: bool) -> Any:
+    """Return the sum of each window's elements, or of each element's windows: along one dimension after another.
+
+    Args:
+        c: the converter.
+        x: images, or a number for each window.
+        dims: the result's shape.
+        rank: along how many dimensions windows go.
+        is_back: whether windows are added up.
+    """
+    for axis in range(len(dims) - rank, len(dims)):
+        before = c.dims(x)
+        shape = [*before[:axis], dims[axis], *before[axis:]]
+        windows, elements = (axis + 1, axis) if is_back else (axis, axis + 1)
+        start, end = _bounds(c, shape, windows, shape[elements], shape[windows])
+        at = c.w.iota(shape, elements, c.w_dtype(start))
+        inside = c.w.apply("and", c.w.apply("ge", at, start), c.w.apply("lt", at, end))
+        part = c.w.apply("select", inside, c.w.with_ones(x, [axis]), 0.0, dtype=c.w_dtype(x))
+        x = c.w.reduce("sum", part, [axis + 1])
+    return x
 
 
 def mean_of(c: Converter, x: Any, dims: Sequence[Dim], rank: int) -> Any:
@@ -104,6 +137,9 @@ def mean_of(c: Converter, x: Any, dims: Sequence[Dim], rank: int) -> Any:
         rank: along how many dimensions windows go.
     """
     wide = c.w.cast(x, computed_in(c.w_dtype(x)))
+    if not _are_small(c.dims(x), dims, rank):
+        counts = c.w.cast(_counts(c, c.dims(x), dims, rank), c.w_dtype(wide))
+        return c.w.apply("div", _summed(c, wide, dims, rank, False), counts)
     total: Any = None
     for places, inside in _elements(c, c.dims(x), dims, rank):
         part = c.w.apply("select", inside, c.w.take(wide, places, dims), 0.0, dtype=c.w_dtype(wide))
@@ -122,6 +158,8 @@ def mean_back(c: Converter, g: Any, own: Sequence[Dim], rank: int) -> Any:
     """
     wide = c.w.cast(g, computed_in(c.w_dtype(g)))
     shares = c.w.apply("div", wide, c.w.cast(_counts(c, own, c.dims(g), rank), c.w_dtype(wide)))
+    if not _are_small(own, c.dims(g), rank):
+        return _summed(c, shares, own, rank, True)
     total: Any = None
     for places, inside in _covering(c, own, c.dims(g), rank):
         part = c.w.apply("select", inside, c.w.take(shares, places, own), 0.0, dtype=c.w_dtype(wide))

@@ -303,12 +303,15 @@ def _ends_added(c: Converter, g: Any, axis: int, size: Dim, before: int, after: 
 
 
 @row("as_strided.default")
-def _by_strides(c: Converter, x: Any, _sizes: Any, strides: Sequence[Any], offset: Any = None) -> Any:
+def _by_strides(c: Converter, x: Any, sizes: Sequence[Any], strides: Sequence[Any], offset: Any = None) -> Any:
     """Write elements by where they lie in memory, for what lies there without gaps, from its beginning on."""
     fake = c.node.args[0].meta["val"]
     order = order_of(fake)
     if not fake.is_contiguous() and order is None:
         raise Elsewhere("as_strided of memory with gaps")
+    are_known = all(isinstance(one, int) for one in (*sizes, *strides, 0 if offset is None else offset))
+    if not are_known and c.is_part_of_argument(c.node):
+        raise Elsewhere("as_strided by sizes, from which PyTorch makes a part of an argument")
     own, dims = c.dims(x), c.result_dims()
     if not own or not dims or not isinstance(fake.storage_offset(), int) or fake.storage_offset() != 0:
         raise Elsewhere("as_strided of memory from another place on")
