@@ -2,6 +2,8 @@
 
 Tokens are sorted by their rows first, by counting digits from the lowest to the highest: the order of equal ones stays.
 Rows that do not count are sorted to the end, under the number of rows.
+
+On CPUs tokens are taken in turn, by one program for some columns: that costs less than to sort them.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from tessera.ops.annotations import I64, Constant
 T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64)
 E = ts.dtype_var("E", ts.bf16, ts.f16, ts.f32, ts.f64, ts.i8, ts.u8, ts.i16, ts.i32, ts.i64)
 I = ts.dtype_var("I", ts.i64, ts.i32)  # noqa: E741
+A = ts.dtype_var("A", ts.bf16, ts.f16, ts.f32, ts.f64, ts.i8, ts.u8, ts.i16, ts.i32, ts.i64)
 V, N, L, C, D = ts.dims("V N L C D")
 
 DIGIT = 8
@@ -198,3 +201,45 @@ def scatter_elements(
         else:
             token = ts.tile.load(tokens[ts.tile.maximum(end - 1, 0)])
             out[v : v + BV] = ts.tile.where(end > begin, ts.tile.load(source[token]), x[v : v + BV])
+
+
+@ts.kernel
+def scatter_in_turn(
+    x: ts.Tensor[V, N, E] | None,
+    index: ts.Tensor[L, I],
+    source: ts.Tensor[L, N, E],
+    out: ts.Tensor[V, N, A],
+    padding: I64,
+    kind: Constant,
+    acc: Constant,
+    BV: Constant = 8,
+    BN: Constant = 256,
+):
+    """Do the same, from zeros where nothing is given, without an order: a program takes all tokens for some columns."""
+    for n in ts.tile.grid((N, BN)):
+        for v in ts.tile.range(0, V, BV):
+            if x is None:
+                out[v : v + BV, n : n + BN] = ts.tile.zeros((BV, BN), acc)
+            else:
+                out[v : v + BV, n : n + BN] = x[v : v + BV, n : n + BN].to(acc)
+        for t in ts.tile.range(0, L):
+            row = index[t].to(ts.i64)
+            if (row >= 0) & (row < V) & (row != padding):
+                one = source[t, n : n + BN].to(acc)
+                if kind == "put":
+                    out[row, n : n + BN] = one
+                elif kind == "sum":
+                    out[row, n : n + BN] = out[row, n : n + BN] + one
+                elif kind == "prod":
+                    out[row, n : n + BN] = out[row, n : n + BN] * one
+                elif kind == "max":
+                    out[row, n : n + BN] = ts.tile.maximum(out[row, n : n + BN], one)
+                else:
+                    out[row, n : n + BN] = ts.tile.minimum(out[row, n : n + BN], one)
+
+
+@ts.kernel
+def rounded(wide: ts.Tensor[V, N, A], out: ts.Tensor[V, N, E], BV: Constant = 8, BN: Constant = 256):
+    """Give sums the dtype of what was added up."""
+    for v, n in ts.tile.grid((V, BV), (N, BN)):
+        out[v : v + BV, n : n + BN] = wide[v : v + BV, n : n + BN].to(out.dtype)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tessera.ops import arrays, rows
 from tessera.ops.lookup import kernels
-from tessera.ops.lookup.steps import blocks, by_rows
+from tessera.ops.lookup.steps import blocks, by_rows, in_turn, on_cpu
 from tessera.ops.steps import Arguments, Step, like
 
 
@@ -21,6 +21,9 @@ def _launch(results: Arguments, x: Any, index: Any, source: Any, kind: str) -> N
         return
     if not prod(source.shape):
         out[...] = x
+        return
+    if on_cpu(x):
+        in_turn(x, index, source, out, kind)
         return
     dtype = arrays.dtype_of(x)
     acc = rows.accumulator(dtype) if dtype.is_float else dtype

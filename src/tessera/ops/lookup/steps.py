@@ -6,13 +6,18 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from tessera.numerics.dtypes import i32
+from tessera.numerics.dtypes import f32, f64, i32
 from tessera.ops import arrays, rows
 from tessera.ops.lookup import kernels
 from tessera.ops.steps import Arguments, Gradient, Step, like
+from tessera.runtime.device import CPU
 
 _BLOCK, _WIDEST, _LEAST_TOKENS = 2048, 1024, 4
 """Elements that a program adds up at a time; those of a row, and rows: as many as a token of a text has neighbours."""
+_FEW = 16
+"""Rows that are added to one in the mean, whose sum is as exact as one of shorter sums."""
+_WIDEST_IN_TURN = 256
+"""Columns of a program that takes rows one after another."""
 
 
 def _results(index: Any, weight: Any, padding: int) -> Arguments:
@@ -35,9 +40,42 @@ def _launch_gradient(results: Arguments, grad: Any, index: Any, count: int, padd
         return
     if not prod(out.shape):
         return
-    kernels.row_sums(
-        grad, *by_rows(index, int(count), padding), out, acc=rows.accumulator(arrays.dtype_of(grad)), **blocks(grad)
-    )
+    if on_cpu(grad):
+        in_turn(None, index, grad, out, "sum", padding)
+        return
+    acc = rows.accumulator(arrays.dtype_of(grad))
+    kernels.row_sums(grad, *by_rows(index, int(count), padding), out, acc=acc, **blocks(grad))
+
+
+def on_cpu(array: Any) -> bool:
+    """Return whether an array is on a CPU."""
+    return arrays.view(array, "an array").device.kind == CPU.kind
+
+
+def in_turn(x: Any, index: Any, source: Any, out: Any, kind: str, padding: int = -1) -> None:
+    """Take the rows of a source one after another.
+
+    Sums and products of 16-bit numbers are rounded once, and sums of f32 where many are added to a row.
+
+    Args:
+        x: rows `(V, N)`, None for zeros.
+        index: the row of each of the source.
+        source: rows `(L, N)`.
+        out: what is written, as `x`.
+        kind: how rows are combined with those that are there.
+        padding: a row that does not count, -1 for none.
+    """
+    count, width = map(int, out.shape)
+    given = arrays.dtype_of(source)
+    acc = rows.accumulator(given) if given.is_float and kind in ("sum", "prod") else given
+    if acc == f32 and kind == "sum" and int(index.shape[0]) > _FEW * count:
+        acc = f64
+    wide = out if acc == given else like(out, (count, width), acc)
+    columns = min(_WIDEST_IN_TURN, 1 << (width - 1).bit_length())
+    held = {"BV": max(1, _BLOCK // columns), "BN": columns}
+    kernels.scatter_in_turn(x, index, source, wide, padding, kind=kind, acc=acc, **held)
+    if wide is not out:
+        kernels.rounded(wide, out, **held)
 
 
 def blocks(grad: Any) -> dict[str, int]:

@@ -1,0 +1,41 @@
+"""Rows that are put or combined at places, on a CPU in turn: against NumPy in float64."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tessera.ops.lookup.scatter_steps import SCATTER
+
+COMBINED = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "put": lambda _, one: one}
+DTYPES = (np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int64, np.uint8)
+SHAPES = [(5, 7, 6), (30, 9, 1), (4, 300, 33), (3, 1, 600)]
+
+
+@pytest.mark.parametrize("kind", COMBINED)
+@pytest.mark.parametrize(("rows", "length", "width"), SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_rows_are_combined_in_their_order(kind, rows, length, width, dtype):
+    rng = np.random.default_rng(1)
+    given = [rng.integers(1, 3, (count, width)) for count in (rows, length)]
+    exact = np.issubdtype(dtype, np.integer)
+    spread = 1 if exact else rng.uniform(0.9, 1.1, (length, width))
+    x, source = given[0].astype(dtype), (given[1] * spread).astype(dtype)
+    index = rng.integers(-1, rows + 1, length)  # some are of no row
+    wanted = x.astype(np.int64 if exact else np.float64)
+    wide = source.astype(wanted.dtype)
+    with np.errstate(over="ignore"):
+        for row, one in zip(index, wide, strict=True):
+            if 0 <= row < rows:
+                wanted[row] = COMBINED[kind](wanted[row], one)
+        (found,) = SCATTER.fresh(x, index, source, kind)
+        wanted = wanted.astype(dtype)
+    if exact or kind in ("put", "max", "min"):
+        assert np.array_equal(found, wanted)
+        return
+    finite = np.isfinite(wanted.astype(np.float64))
+    limit = 4 * float(ml_dtypes.finfo(dtype).eps) * np.abs(wanted[finite].astype(np.float64))
+    limit *= 4 if kind == "sum" else length if np.dtype(dtype).itemsize > 2 else 1
+    assert np.array_equal(finite, np.isfinite(found.astype(np.float64)))
+    assert (np.abs(found[finite].astype(np.float64) - wanted[finite].astype(np.float64)) <= limit).all()
