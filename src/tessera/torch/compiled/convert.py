@@ -463,19 +463,29 @@ class Converter:
         return self.w.copy(value)
 
     def library(
-        self, function: Callable[..., Any], inputs: Sequence[SSAValue], types: Sequence[ArrayType] | None = None
+        self,
+        function: Callable[..., Any],
+        inputs: Sequence[SSAValue],
+        types: Sequence[ArrayType] | None = None,
+        sizes: Sequence[Dim] = (),
     ) -> list[SSAValue]:
         """Return what an op of the library gives.
 
         Args:
-            function: takes the tensors.
+            function: takes sizes, then the tensors.
             inputs: values.
             types: of the results; by default those of the op that is converted.
+            sizes: those that the function takes.
         """
         fakes = [one for one in pytree.tree_leaves(self.node.meta["val"]) if isinstance(one, torch.Tensor)]
         given = [type_of(one) for one in fakes] if types is None else types
         name = f"tessera {self.node.target} {len(self._calls)}"
-        self._calls[name] = lambda _sizes: lambda *tensors: pytree.tree_leaves(function(*tensors))
+
+        def ready(known: Mapping[str, int]) -> Callable[..., Any]:
+            given = [size.value(known) for size in sizes]
+            return lambda *tensors: pytree.tree_leaves(function(*given, *tensors))
+
+        self._calls[name] = ready
         return list(self.w.call(name, inputs, given))
 
     def elementwise(self, formula: Formula, values: Sequence[Any], kind: str) -> Any:

@@ -30,6 +30,17 @@ def dim_of(size: Any) -> Dim:
     return dim_of_expression(size.node.expr)
 
 
+def fixed(size: Any) -> int:
+    """Return a number that all calls have to have from now on: kernels are made for it.
+
+    Raises:
+        Unknown: only the graph's run tells it.
+    """
+    if not isinstance(size, int) and size.node.hint is None:
+        raise Unknown("a number that is known when the graph runs")
+    return int(size)
+
+
 def dim_of_expression(expr: Any) -> Dim:
     """Return PyTorch's expression of a size.
 

@@ -8,12 +8,13 @@ from functools import partial
 from typing import Any
 
 from tessera import ops
-from tessera.ir.graph.types import ONE
+from tessera.ir.graph.types import ONE, ArrayType
 from tessera.numerics import dtypes
+from tessera.numerics.dtypes import DType
 from tessera.torch.compiled.convert import Converter
 from tessera.torch.compiled.powers import root
 from tessera.torch.compiled.registry import row
-from tessera.torch.compiled.sizes import Unknown, dim_of
+from tessera.torch.compiled.sizes import Unknown, dim_of, fixed
 
 _NUMBERS = ("f64", "f32", "bf16", "f16")
 
@@ -38,11 +39,18 @@ def _place(c: Converter, x: Any, axis: Any = None, keepdim: bool = False) -> Any
 
 @row("max.dim", "min.dim")
 def _extreme(c: Converter, x: Any, axis: int, keepdim: bool = False) -> Any:
-    _check(c, x, ("i8", "u8", "i16", "i32", "i64"))
+    _check(c, x, ("bool", "i8", "u8", "i16", "i32", "i64"))
     found = ops.reduce.max if ".max" in str(c.node.target) else ops.reduce.min
     if not c.dims(x):
-        raise Unknown("the extreme of a number")
-    return c.library(partial(_found, found, axis, keepdim), [x])
+        return [c.copied(x), c.w.full(0, dtypes.i64)]
+    types = [ArrayType.of(dims, dtype) for dims, dtype in zip(c.results_dims(), (_held(c, x), dtypes.i64), strict=True)]
+    value, place = c.library(partial(_found, found, axis, keepdim), [c.w.cast(x, _held(c, x))], types)
+    return [c.truth(value) if c.is_bool(x) else value, place]
+
+
+def _held(c: Converter, x: Any) -> DType:
+    """Return the dtype of the library's op: truth values are numbers there."""
+    return dtypes.u8 if c.is_bool(x) else c.w_dtype(x)
 
 
 _LONGEST = 1 << 15
@@ -61,9 +69,10 @@ def _check_row(c: Converter, x: Any, axis: int) -> int:
 
 @row("topk.default")
 def _largest(c: Converter, x: Any, count: Any, axis: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    if not isinstance(count, int) or count == 0:
-        raise Unknown("a count that is 0, or known when the graph runs")
-    return c.library(partial(_topk, count, _check_row(c, x, axis), largest), [x])
+    many = fixed(count)
+    if many == 0:
+        raise Unknown("a count of 0")
+    return c.library(partial(_topk, many, _check_row(c, x, axis), largest), [x])
 
 
 def _topk(count: int, axis: int, largest: bool, x: Any) -> Any:

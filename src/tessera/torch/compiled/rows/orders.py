@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from tessera import ops
-from tessera.ir.graph.types import ONE, ZERO, ArrayType, array_type
-from tessera.numerics.dtypes import i64
+from tessera.ir.graph.types import ONE, ArrayType, array_type, product
+from tessera.numerics.dtypes import computed_in, i64
 from tessera.target.dims import Dim
 from tessera.torch.compiled.convert import Converter
 from tessera.torch.compiled.registry import row
-from tessera.torch.compiled.sizes import Unknown
+from tessera.torch.compiled.sizes import Unknown, dim_of, fixed
 
 _FLOATS = ("f64", "f32", "bf16", "f16")
 _NUMBERS = (*_FLOATS, "i8", "u8", "i16", "i32", "i64")
@@ -44,11 +45,14 @@ def _running_extreme(c: Converter, x: Any, axis: int) -> Any:
     return c.library(partial(_along, function, axis), [x])
 
 
-def _check_length(c: Converter, x: Any, axis: int) -> None:
+def _check_length(c: Converter, x: Any, axis: int) -> Dim:
+    """Return the size of a dimension whose elements are put in order."""
     _check(c, x, _NUMBERS)
     size = c.dims(x)[axis]
-    if not size.is_static or size.scale > MOST:
+    length = size.value(c.w.hints)
+    if length is None or length > MOST:
         raise Unknown("long rows, or rows of any size, in order")
+    return size
 
 
 def _in_order(axis: int, descending: bool, x: Any) -> Any:
@@ -58,27 +62,69 @@ def _in_order(axis: int, descending: bool, x: Any) -> Any:
 @row("kthvalue.default")
 def _kth(c: Converter, x: Any, place: Any, axis: int = -1, keepdim: bool = False) -> Any:
     _check_length(c, x, axis)
-    if not isinstance(place, int):
-        raise Unknown("a place that is known when the graph runs")
-    return _at(c, x, place - 1, axis, keepdim)
+    return _at(c, x, c.w.size(dim_of(place) - 1, i64), axis, keepdim)
 
 
 @row("median.dim", "nanmedian.dim")
 def _median(c: Converter, x: Any, axis: int = -1, keepdim: bool = False) -> Any:
-    _check_length(c, x, axis)
-    if c.is_float(x):
-        raise Unknown("a median where there may be NaN")
-    return _at(c, x, (c.dims(x)[axis].scale - 1) // 2, axis, keepdim)
+    return _at(c, x, _middle(c, x, axis), axis, keepdim)
 
 
-def _at(c: Converter, x: Any, place: int, axis: int, keepdim: bool) -> Any:
+@row("median.default", "nanmedian.default")
+def _median_of_all(c: Converter, x: Any) -> Any:
+    flat = c.w.reshape(x, [product(c.dims(x))])
+    return _at(c, flat, _middle(c, flat, 0), 0, False)[0]
+
+
+def _middle(c: Converter, x: Any, axis: int) -> Any:
+    """Return where the median is among elements in order: the lower of two; NaN come last, and the first is taken."""
+    size = c.w.size(_check_length(c, x, axis), i64)
+    middle = c.w.apply("shr", c.w.apply("sub", size, 1), 1)
+    if not c.is_float(x):
+        return middle
+    count = c.w.reduce("sum", c.w.cast(c.w.apply("not", c.w.apply("isnan", x)), i64), [axis % len(c.dims(x))], True)
+    if "nan" in str(c.node.target):
+        return c.w.apply("shr", c.w.apply("maximum", c.w.apply("sub", count, 1), 0), 1)
+    return c.w.apply("select", c.w.apply("lt", count, size), count, middle)
+
+
+def _at(c: Converter, x: Any, place: Any, axis: int, keepdim: bool) -> list[Any]:
     """Return what is at a place in order along a dimension, and where it comes from."""
     dims, axis = list(c.dims(x)), axis % len(c.dims(x))
     found = c.library(partial(_in_order, axis, False), [x], [array_type(x), ArrayType.of(dims, i64)])
     dims[axis] = ONE
-    starts = [Dim((), place) if other == axis else ZERO for other in range(len(dims))]
-    parts = [c.w.slice(one, starts, [1] * len(dims), dims) for one in found]
+    places: list[Any] = [place if other == axis else other for other in range(len(dims))]
+    parts = [c.w.take(one, places, dims) for one in found]
     return parts if keepdim else [c.w.without(one, [axis]) for one in parts]
+
+
+LONGEST = 4096
+"""Elements of the longest rows whose exponentials are added up, by the logarithm of as many steps."""
+
+
+@row("logcumsumexp.default")
+def _running_logarithm(c: Converter, x: Any, axis: int) -> Any:
+    """Write logarithms of running sums of exponentials: in each step a sum has twice as many elements."""
+    _check(c, x, _FLOATS)
+    dims, axis = c.dims(x), axis % len(c.dims(x))
+    size = c.node.args[0].meta["val"].shape[axis]
+    steps = (size - 1).bit_length() if isinstance(size, int) else _steps(size, 1)
+    if 1 << steps > LONGEST:
+        raise Unknown("long rows")
+    found = c.w.cast(x, computed_in(c.w_dtype(x)))
+    for width in (1 << step for step in range(steps)):
+        place = c.w.apply("sub", c.w.iota(dims, axis, i64), width)
+        before = c.w.take(found, [place if other == axis else other for other in range(len(dims))], dims)
+        low = c.w.full(-math.inf, c.w_dtype(found))
+        before = c.w.apply("select", c.w.apply("ge", place, 0), before, low, dtype=c.w_dtype(found))
+        found = c.w.stored(_added_exponentials(c, found, before))
+    return found
+
+
+def _added_exponentials(c: Converter, a: Any, b: Any) -> Any:
+    most, least = c.w.apply("maximum", a, b), c.w.apply("minimum", a, b)
+    more = c.w.apply("log1p", c.w.apply("exp", c.w.apply("sub", least, most)))
+    return c.w.apply("select", c.w.apply("isinf", most), most, c.w.apply("add", most, more), dtype=c.w_dtype(a))
 
 
 @row("bucketize.Tensor")
@@ -102,18 +148,38 @@ def _searched(
     return _place_among(c, bounds, x, right or side == "right")
 
 
+FEWEST_STEPS = 12
+"""Steps of a search among bounds whose number may change: some thousands."""
+
+
+def _steps(size: Any, fewest: int = FEWEST_STEPS) -> int:
+    """Return how often a size can be halved; calls have to have one of no more steps, if it may change.
+
+    Raises:
+        Unknown: it is 0, or only the graph's run tells it.
+    """
+    if isinstance(size, int):
+        if not size:
+            raise Unknown("no elements")
+        return size.bit_length()
+    if size.node.hint is None:
+        raise Unknown("a size that is known when the graph runs")
+    steps = max(fewest, int(size.node.hint).bit_length() + 1)
+    return steps if bool(size < 1 << steps) else fixed(size).bit_length()
+
+
 def _place_among(c: Converter, bounds: Any, x: Any, right: bool) -> Any:
     """Return between which bounds elements are, by PyTorch's own steps: of NaN they decide what is found."""
     size, dims = c.dims(bounds)[-1], c.dims(x)
-    if not size.is_static or size.scale == 0:
-        raise Unknown("bounds of any number, or none")
+    steps = _steps(c.node.args[1 if "bucketize" in str(c.node.target) else 0].meta["val"].shape[-1])
+    last = c.w.size(size - 1, i64)
     fn = "gt" if right else "ge"
     outer = list(range(len(c.dims(bounds)) - 1))
     low = c.w.broadcast_to(c.w.full(0, i64), dims)
-    high = c.w.broadcast_to(c.w.full(size.scale, i64), dims)
-    for _ in range(size.scale.bit_length()):
+    high = c.w.broadcast_to(c.w.size(size, i64), dims)
+    for _ in range(steps):
         middle = c.w.apply("shr", c.w.apply("add", low, high), 1)
-        bound = c.w.take(bounds, [*outer, c.w.apply("minimum", middle, size.scale - 1)], dims)
+        bound = c.w.take(bounds, [*outer, c.w.apply("minimum", middle, last)], dims)
         after = c.elementwise(lambda f, b, v: f(fn, b, v), (bound, x), "ALWAYS_BOOL")
         before = c.w.apply("not", after)
         is_open = c.w.apply("lt", low, high)

@@ -7,10 +7,15 @@ from typing import Any
 
 from tessera.ir.graph.types import ONE, ZERO
 from tessera.numerics import dtypes
+from tessera.numerics.dtypes import DType
+from tessera.target.dims import Dim
 from tessera.torch.compiled.convert import Converter, is_complex, is_value
 from tessera.torch.compiled.registry import complex_row
 from tessera.torch.compiled.rows.views import joined, select_scattered, selected, slice_scattered, sliced
 from tessera.torch.compiled.sizes import Unknown
+
+PAIR = Dim((), 2)
+"""The size of the last dimension."""
 
 
 @complex_row("view_as_complex.default", "view_as_real.default", "alias.default", "detach.default")
@@ -87,13 +92,22 @@ def _where(c: Converter, condition: Any, a: Any, b: Any) -> Any:
     return c.w.apply("select", c.w.with_ones(condition, [len(c.dims(condition))]), a, b, dtype=c.result_dtype())
 
 
-@complex_row("full.default", "full_like.default", "new_full.default")
+@complex_row("full.default", "full_like.default", "new_full.default", "scalar_tensor.default")
 @complex_row("zeros.default", "zeros_like.default", "new_zeros.default")
 def _full(c: Converter, *given: Any, **_where: Any) -> Any:
-    value = given[-1] if "full" in str(c.node.target) else 0
-    if not isinstance(value, int | float | complex) or value != 0:
-        raise Unknown("a complex number")
-    return c.w.broadcast_to(c.w.full(0.0, c.result_dtype()), c.result_dims())
+    value = 0 if "zeros" in str(c.node.target) else given[-1]
+    if not isinstance(value, int | float | complex):
+        raise Unknown("a number that is known when the graph runs")
+    return _number(c, complex(value), c.result_dims(), c.result_dtype())
+
+
+def _number(c: Converter, value: complex, dims: Sequence[Dim], dtype: DType) -> Any:
+    """Return pairs of the parts of a number."""
+    real, imaginary = (c.w.broadcast_to(c.w.full(part, dtype), dims) for part in (value.real, value.imag))
+    if value.real == value.imag:
+        return real
+    here = c.w.apply("eq", c.w.iota(dims, len(dims) - 1, dtypes.i64), 0)
+    return c.w.apply("select", here, real, imaginary, dtype=dtype)
 
 
 @complex_row("_to_copy.default")
@@ -126,26 +140,123 @@ def _polar(c: Converter, length: Any, angle: Any) -> Any:
     return _pair(c, *parts)
 
 
-@complex_row("add.Tensor", "sub.Tensor")
+@complex_row("add.Tensor", "sub.Tensor", "add.Scalar", "sub.Scalar")
 def _added(c: Converter, a: Any, b: Any, alpha: Any = 1) -> Any:
-    if alpha != 1 or not all(map(_is_complex, c.node.args[:2])):
-        raise Unknown("a sum with real numbers")
-    return c.w.apply(str(c.node.target).split(".")[1], a, b)
+    if not isinstance(alpha, int | float):
+        raise Unknown("a factor that is complex, or known when the graph runs")
+    first, second = (_as_pair(c, value, arg) for value, arg in zip((a, b), c.node.args[:2], strict=True))
+    second = second if alpha == 1 else c.w.apply("mul", second, float(alpha))
+    return c.w.apply(str(c.node.target).split(".")[1], first, second)
+
+
+def _as_pair(c: Converter, value: Any, argument: Any) -> Any:
+    """Return an operand, which may be real or a number, as pairs of the result's parts."""
+    dtype = c.result_dtype()
+    if _is_complex(argument):
+        return c.w.cast(value, dtype)
+    if is_value(value):
+        return _joined_parts(c, c.w.with_ones(c.w.cast(value, dtype), [len(c.dims(value))]), None)
+    if not isinstance(value, int | float | complex):
+        raise Unknown("a number that is known when the graph runs")
+    return _number(c, complex(value), [PAIR], dtype)
+
+
+def _joined_parts(c: Converter, real: Any, imaginary: Any) -> Any:
+    """Return pairs of parts that have a last dimension of one element; no imaginary part is 0."""
+    dims = [*c.dims(real)[:-1], PAIR]
+    here = c.w.apply("eq", c.w.iota(dims, len(dims) - 1, dtypes.i64), 0)
+    other = c.w.full(0, c.w_dtype(real)) if imaginary is None else imaginary
+    return c.w.apply("select", here, real, other, dtype=c.w_dtype(real))
+
+
+@complex_row("abs.default", "angle.default")
+def _polar_part(c: Converter, x: Any) -> Any:
+    real, imaginary = _parts(c, x)
+    is_length = "abs" in str(c.node.target)
+    found = c.w.apply("hypot", real, imaginary) if is_length else c.w.apply("atan2", imaginary, real)
+    return c.w.without(found, [len(c.dims(found)) - 1])
+
+
+@complex_row("sgn.default")
+def _direction(c: Converter, x: Any) -> Any:
+    length = c.w.apply("hypot", *_parts(c, x))
+    return c.w.apply("select", c.w.apply("eq", length, 0.0), 0.0, c.w.apply("div", x, length), dtype=c.w_dtype(x))
+
+
+@complex_row("sum.dim_IntList", "sum.default", "mean.dim", "mean.default")
+def _sum(c: Converter, x: Any, axes: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    if not _is_complex(c.node.args[0]):
+        raise Unknown("a complex sum of real numbers")
+    rank = len(c.dims(x)) - 1
+    along = [axis % rank for axis in axes or range(rank)] if rank else []
+    total = c.w.reduce("sum", c.w.cast(x, c.result_dtype()), along, keepdim)
+    is_mean = "mean" in str(c.node.target)
+    return c.w.apply("div", total, c.w.size(c.w.count(x, along), c.w_dtype(total))) if is_mean else total
+
+
+@complex_row("exp.default")
+def _exponential(c: Converter, x: Any) -> Any:
+    real, angle = _parts(c, x)
+    length = c.w.apply("exp", real)
+    return _joined_parts(c, *(c.w.apply("mul", length, c.w.apply(fn, angle)) for fn in ("cos", "sin")))
+
+
+@complex_row("eq.Scalar", "eq.Tensor", "ne.Scalar", "ne.Tensor")
+def _same_numbers(c: Converter, a: Any, b: Any) -> Any:
+    if not _is_complex(c.node.args[0]) or (is_value(b) and not _is_complex(c.node.args[1])):
+        raise Unknown("real numbers beside complex ones")
+    other = b if is_value(b) else _number(c, complex(b), [PAIR], c.w_dtype(a))
+    (u, v), (x, y) = _parts(c, a), _parts(c, other)
+    is_equal = "eq" in str(c.node.target)
+    found = c.w.apply(
+        "and" if is_equal else "or", *(c.w.apply("eq" if is_equal else "ne", *two) for two in ((u, x), (v, y)))
+    )
+    return c.w.without(found, [len(c.dims(found)) - 1])
+
+
+@complex_row("copy.default")
+def _overwritten(c: Converter, x: Any, source: Any, non_blocking: bool = False) -> Any:
+    if not _is_complex(c.node.args[0]):
+        raise Unknown("real parts of complex numbers")
+    return c.copied(c.w.broadcast_to(_as_pair(c, source, c.node.args[1]), c.dims(x)))
 
 
 @complex_row("mul.Tensor", "mul.Scalar", "div.Tensor", "div.Scalar")
 def _times(c: Converter, a: Any, b: Any) -> Any:
     fn = str(c.node.target).split(".")[1]
     first, second = (_is_complex(arg) for arg in c.node.args[:2])
+    if isinstance(b, complex):
+        b, second = _number(c, b, [PAIR], c.result_dtype()), True
     if first and second and fn == "mul":
         (u, v), (x, y) = _parts(c, a), _parts(c, b)
         products = [c.w.apply("mul", one, other) for one, other in ((u, x), (v, y), (u, y), (v, x))]
-        real, imaginary = c.w.apply("sub", *products[:2]), c.w.apply("add", *products[2:])
-        last = [len(c.dims(real)) - 1]
-        return _pair(c, c.w.without(real, last), c.w.without(imaginary, last))
-    if isinstance(b, complex) or (second and fn == "div") or (first and second):
-        raise Unknown("a quotient of complex numbers")
+        return _joined_parts(c, c.w.apply("sub", *products[:2]), c.w.apply("add", *products[2:]))
+    if second and fn == "div":
+        return _quotient(c, _as_pair(c, a, c.node.args[0]), b)
     return c.w.apply(fn, _beside(c, a, first), _beside(c, b, second))
+
+
+def _quotient(c: Converter, a: Any, b: Any) -> Any:
+    """Return a quotient of pairs without squares, which overflow (Smith, Algorithm 116, 1962)."""
+    (u, v), (x, y) = _parts(c, a), _parts(c, b)
+    is_steep = c.w.apply("lt", c.w.apply("abs", x), c.w.apply("abs", y))
+
+    def chosen(one: Any, other: Any) -> Any:
+        return c.w.apply("select", is_steep, one, other, dtype=c.w_dtype(b))
+
+    def fused(one: Any, factor: Any, other: Any, fn: str = "add") -> Any:
+        return c.w.apply(fn, c.w.apply("mul", one, factor), other)
+
+    ratio = c.w.apply("div", chosen(x, y), chosen(y, x))
+    below = fused(chosen(x, y), ratio, chosen(y, x))
+    real = chosen(fused(u, ratio, v), fused(v, ratio, u))
+    imaginary = chosen(fused(v, ratio, u, "sub"), c.w.apply("sub", v, c.w.apply("mul", u, ratio)))
+    return _joined_parts(c, *(c.w.apply("div", part, below) for part in (real, imaginary)))
+
+
+@complex_row("reciprocal.default")
+def _inverse(c: Converter, x: Any) -> Any:
+    return _quotient(c, _number(c, 1, [PAIR], c.w_dtype(x)), x)
 
 
 def _is_complex(argument: Any) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 from tessera.data import dataclass
 from tessera.ir.graph.types import ZERO, ordered
@@ -16,7 +16,7 @@ from tessera.torch.compiled.convert import Converter
 from tessera.torch.compiled.registry import row
 from tessera.torch.compiled.rows import uneven
 from tessera.torch.compiled.rows.views import padded
-from tessera.torch.compiled.sizes import Unknown
+from tessera.torch.compiled.sizes import Unknown, fixed
 
 MOST = 32
 """Elements of the largest window: each is read for itself."""
@@ -106,9 +106,8 @@ def _windows(c: Converter, x: Any, *given: Any, rank: int) -> Windows:
 
 
 def _each(value: Any, rank: int) -> tuple[int, ...]:
-    given = [value] if isinstance(value, int) else list(value)
-    if not all(isinstance(one, int) for one in given):
-        raise Unknown("windows that are known when the graph runs")
+    several = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else (value,)
+    given = [fixed(one) for one in several]
     return tuple(given * rank if len(given) == 1 else given)
 
 
@@ -196,7 +195,7 @@ def _mean_of(c: Converter, x: Any, w: Windows, with_padding: bool = True, diviso
     for _, part in _parts(c, wide, w, 0):
         total = part if total is None else c.w.apply("add", total, part)
     if divisor is not None or w.is_inside:
-        return c.w.apply("div", total, float(prod(w.kernel) if divisor is None else divisor))
+        return c.w.apply("div", total, float(prod(w.kernel) if divisor is None else fixed(divisor)))
     return c.w.apply("div", total, c.w.cast(_counts(c, w, with_padding), c.w_dtype(total)))
 
 
@@ -261,10 +260,10 @@ def _average_back(
 ) -> Any:
     w = _back(c, g, x, kernel, stride, padding, 1)
     if w.kernel == w.stride and w.is_inside:
-        return _spread(c, g, w.own, w.kernel, 1.0 / (prod(w.kernel) if divisor is None else divisor))
+        return _spread(c, g, w.own, w.kernel, 1.0 / (prod(w.kernel) if divisor is None else fixed(divisor)))
     wide = c.w.cast(g, computed_in(c.w_dtype(g)))
     if divisor is not None:
-        wide = c.w.apply("div", wide, float(divisor))
+        wide = c.w.apply("div", wide, float(fixed(divisor)))
     elif w.is_inside:
         wide = c.w.apply("div", wide, float(prod(w.kernel)))
     else:

@@ -49,15 +49,25 @@ def _scattered(kind: str, x: Any, index: Any, source: Any) -> Any:
 def _embedding_gradient(c: Converter, grad: Any, index: Any, count: Any, padding: Any, by_frequency: bool) -> Any:
     _check(c, grad, index)
     dims, rows = c.dims(grad), c.result_dims()[0]
-    if by_frequency or not c.is_float(grad) or not isinstance(padding, int) or not rows.is_static:
+    if by_frequency or not c.is_float(grad) or not isinstance(padding, int):
         raise Unknown("a gradient by the frequency of rows")
     tokens = _product(c.dims(index))
     flat = [c.w.reshape(grad, [tokens, dims[-1]]), c.w.reshape(index, [tokens])]
-    return c.library(partial(_summed, rows.scale, padding), flat)[0]
+    return c.library(partial(_summed, padding), flat, sizes=[rows])[0]
 
 
-def _summed(count: int, padding: int, grad: Any, index: Any) -> Any:
+def _summed(padding: int, count: int, grad: Any, index: Any) -> Any:
     return BACKWARD.fresh(grad, index, count, padding)
+
+
+@row("put.default")
+def _put(c: Converter, x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
+    _check(c, x, index)
+    size, count = _product(c.dims(x)), _product(c.dims(index))
+    place = _linear(c, [c.w.reshape(index, [count])], [size])
+    kind = "sum" if accumulate else "put"
+    found = _rows_put(c, c.w.reshape(x, [size, ONE]), place, c.w.reshape(source, [count, ONE]), kind)
+    return c.w.reshape(found, c.dims(x))
 
 
 @row("index_put.default", "_unsafe_index_put.default")
@@ -158,3 +168,15 @@ def _reduced(c: Converter, x: Any, axis: int, index: Any, source: Any, reduce: s
         return found
     more = c.w.apply("add", count, 1.0) if include_self else c.w.apply("maximum", count, 1.0)
     return c.w.apply("div", c.w.cast(found, wide), more)
+
+
+@row("index_reduce.default")
+def _reduced_along(
+    c: Converter, x: Any, axis: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
+) -> Any:
+    dims = c.dims(source)
+    if not c.dims(x) or len(c.dims(index)) != 1:
+        raise Unknown("a number")
+    axis %= len(dims)
+    wide = c.w.broadcast_to(c.w.with_ones(index, [at for at in range(len(dims)) if at != axis]), dims)
+    return _reduced(c, x, axis, wide, source, reduce, include_self)

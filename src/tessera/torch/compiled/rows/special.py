@@ -10,6 +10,7 @@ from typing import Any
 from tessera.torch.compiled.convert import Converter, F
 from tessera.torch.compiled.registry import row
 from tessera.torch.compiled.rows.points import check_divisor
+from tessera.torch.compiled.sizes import Unknown
 
 HUGE = 1e9
 """Beyond, `x * x + 1` is `x * x`."""
@@ -115,6 +116,37 @@ def _digamma(c: Converter, x: Any) -> Any:
         pole = f("select", f("eq", x, 0.0), f("neg", f("div", 1.0, x)), math.nan)
         mirrored = f("sub", found, f("div", math.pi, f("tan", f("mul", fraction, math.pi))))
         return f("select", turned, f("select", f("eq", fraction, 0.0), pole, mirrored), found)
+
+    return c.elementwise(formula, (x,), "INT_TO_FLOAT")
+
+
+@row("polygamma.default")
+def _trigamma(c: Converter, order: int, x: Any) -> Any:
+    """Write the second logarithmic derivative of the gamma function.
+
+    Raises:
+        Unknown: a higher one.
+
+    Source: Abramowitz, Stegun, Handbook of mathematical functions, 6.4.6, 6.4.7, 6.4.12.
+    """
+    if order != 1:
+        raise Unknown("a higher derivative of the gamma function")
+
+    def formula(f: F, x: Any) -> Any:
+        turned = f("lt", x, 0.5)
+        y = f("select", turned, f("sub", 1.0, x), x)
+        more: Any = None
+        for step in range(_SHIFT):
+            part = f("div", 1.0, f("add", y, float(step)))
+            square = f("mul", part, part)
+            more = square if more is None else f("add", more, square)
+        inverse = f("div", 1.0, f("add", y, float(_SHIFT)))
+        square = f("mul", inverse, inverse)
+        series = f("mul", _polynomial(f, square, [2 * (k + 1) * one for k, one in enumerate(_BERNOULLI)][::-1]), square)
+        found = f("add", f("add", f("mul", f("add", series, 1.0), inverse), f("mul", square, 0.5)), more)
+        sine = f("sin", f("mul", f("sub", x, f("round", x)), math.pi))
+        mirrored = f("sub", f("div", math.pi**2, f("mul", sine, sine)), found)
+        return f("select", turned, mirrored, found)
 
     return c.elementwise(formula, (x,), "INT_TO_FLOAT")
 

@@ -15,7 +15,7 @@ from tessera.schedule.fuse.places import root_of
 from tessera.target.dims import Dim
 from tessera.torch.compiled.convert import Converter, order_of
 from tessera.torch.compiled.registry import row
-from tessera.torch.compiled.sizes import Elsewhere, Unknown, dim_of
+from tessera.torch.compiled.sizes import Elsewhere, Unknown, dim_of, fixed
 
 _symbols: Any = import_module("torch.fx.experimental.symbolic_shapes")
 
@@ -30,7 +30,7 @@ def _squeezed(c: Converter, x: Any, _dims: Any = None) -> Any:
     return c.w.reshape(x, c.result_dims())
 
 
-@row("permute.default")
+@row("permute.default", "permute_copy.default")
 def _permuted(c: Converter, x: Any, perm: Sequence[int]) -> Any:
     return c.w.transpose(x, [axis % len(perm) for axis in perm])
 
@@ -145,6 +145,8 @@ def slice_scattered(
 @row("constant_pad_nd.default")
 def _padded(c: Converter, x: Any, pads: Sequence[Any], value: Any = 0) -> Any:
     rank, whole = len(c.dims(x)), c.result_dims()
+    if not all(map(_has_sign, pads)):
+        return _padded_or_cut(c, x, [*[0] * (rank - len(pads) // 2), *reversed(pads[::2])], whole, value)
     none = [(ZERO, ZERO)] * (rank - len(pads) // 2)
     before = none + [_kept_and_cut(pad) for pad in reversed(pads[::2])]
     after = none + [_kept_and_cut(pad) for pad in reversed(pads[1::2])]
@@ -156,17 +158,27 @@ def _padded(c: Converter, x: Any, pads: Sequence[Any], value: Any = 0) -> Any:
 
 
 def _kept_and_cut(pad: Any) -> tuple[Dim, Dim]:
-    """Return how many elements are put before or behind an array, and how many are left out.
-
-    Raises:
-        Unknown: a call may do either.
-    """
+    """Return how many elements are put before or behind an array, and how many are left out."""
     dim = dim_of(pad)
-    if _symbols.statically_known_true(pad >= 0):
-        return dim, ZERO
-    if _symbols.statically_known_true(pad <= 0):
-        return ZERO, dim * -1
-    raise Unknown("padding that adds elements or leaves some out")
+    return (dim, ZERO) if _symbols.statically_known_true(pad >= 0) else (ZERO, dim * -1)
+
+
+def _has_sign(pad: Any) -> bool:
+    """Return whether all calls add elements, or all leave some out."""
+    return _symbols.statically_known_true(pad >= 0) or _symbols.statically_known_true(pad <= 0)
+
+
+def _padded_or_cut(c: Converter, x: Any, before: Sequence[Any], whole: Sequence[Dim], value: Any) -> Any:
+    """Return an array among copies of a number, or a part of it: a call decides which, along each dimension."""
+    inside: Any = None
+    places: list[Any] = []
+    for axis, (pad, size) in enumerate(zip(before, c.dims(x), strict=True)):
+        place = c.w.apply("sub", c.w.iota(whole, axis, i64), c.w.size(dim_of(pad), i64))
+        here = c.w.apply("and", c.w.apply("ge", place, 0), c.w.apply("lt", place, c.w.size(size, i64)))
+        inside = here if inside is None else c.w.apply("and", inside, here)
+        places.append(place)
+    number = c.w.as_array(c.ready(value, c.w_dtype(x)), c.w_dtype(x))
+    return c.w.apply("select", inside, c.w.take(x, places, whole), number, dtype=c.w_dtype(x))
 
 
 def padded(c: Converter, x: Any, starts: Sequence[Dim], whole: Sequence[Dim], value: float) -> Any:
@@ -274,8 +286,9 @@ def _windows_back(c: Converter, g: Any, _sizes: Any, axis: int, size: Any, step:
 @row(*(f"replication_pad{rank}d_backward.default" for rank in (1, 2, 3)))
 def _repeated_back(c: Converter, g: Any, x: Any, pads: Sequence[Any]) -> Any:
     rank = len(c.dims(x))
-    if not all(isinstance(pad, int) and pad >= 0 for pad in pads):
-        raise Unknown("padding that is known when the graph runs, or less than none")
+    pads = [fixed(pad) for pad in pads]
+    if min(pads) < 0:
+        raise Unknown("less padding than none")
     found = c.w.cast(g, computed_in(c.w_dtype(g)))
     for number, (before, after) in enumerate(zip(pads[::2], pads[1::2], strict=True), 1):
         if before or after:
@@ -285,19 +298,26 @@ def _repeated_back(c: Converter, g: Any, x: Any, pads: Sequence[Any]) -> Any:
 
 def _ends_added(c: Converter, g: Any, axis: int, size: Dim, before: int, after: int) -> Any:
     """Return elements along a dimension without those before and behind, which are added to the first and last."""
-    if not size.is_static:
-        raise Unknown("a size that is known when the graph runs")
 
-    def part(start: int, count: int, is_sum: bool) -> Any:
+    def part(start: int | Dim, count: int | Dim, is_sum: bool) -> Any:
         dims = list(c.dims(g))
-        dims[axis] = Dim((), count)
-        starts = [Dim((), start) if other == axis else ZERO for other in range(len(dims))]
+        dims[axis] = ZERO + count
+        starts = [ZERO + start if other == axis else ZERO for other in range(len(dims))]
         found = c.w.slice(g, starts, [1] * len(dims), dims)
-        return c.w.reduce("sum", found, [axis], True) if is_sum and count > 1 else found
+        return c.w.reduce("sum", found, [axis], True) if is_sum else found
 
+    if not size.is_static:
+        found = part(before, size, False)
+        at = c.w.iota(c.dims(found), axis, i64)
+        for many, start, place in ((before, ZERO, ZERO), (after, size + before, size - 1)):
+            if many:
+                here = c.w.apply("eq", at, c.w.size(place, i64))
+                more = c.w.apply("select", here, part(start, many, True), 0.0, dtype=c.w_dtype(g))
+                found = c.w.apply("add", found, more)
+        return found
     if size.scale == 1:
         return part(0, before + 1 + after, True)
-    ends = part(0, before + 1, True), part(before + size.scale - 1, after + 1, True)
+    ends = part(0, before + 1, before > 0), part(before + size.scale - 1, after + 1, after > 0)
     middle = [part(before + 1, size.scale - 2, False)] if size.scale > 2 else []
     return c.w.concat([ends[0], *middle, ends[1]], axis)
 

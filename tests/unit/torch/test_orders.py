@@ -1,0 +1,206 @@
+"""Medians, running logarithms, extremes and what is put at places, through `torch.compile`: beside eager PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+F: Any = torch.nn.functional
+
+from tessera.torch.compiled import backend as compiled  # noqa: E402 - only where PyTorch is
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    torch._dynamo.reset()
+    compiled.reports.clear()
+    torch.manual_seed(0)
+
+
+def same(function: Callable[..., Any], *calls: tuple[Any, ...], dynamic: bool = False, tolerance: float = 0.0) -> None:
+    """Compare results, and gradients where arguments want them, for one call after another; nothing may be ATen."""
+    compiled_once = torch.compile(function, backend=compiled.backend, dynamic=dynamic)
+    for given in calls:
+        found, wanted = compiled_once(*given), function(*given)
+        torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance, equal_nan=True)
+        wants = [one for one in given if isinstance(one, torch.Tensor) and one.requires_grad]
+        smooth = [(one, other) for one, other in zip(found, wanted, strict=True) if wants and other.requires_grad]
+        weights = [torch.rand_like(one.detach()) for _, one in smooth]
+        for_each = [torch.autograd.grad(parts, wants, weights) for parts in zip(*smooth, strict=True)]
+        torch.testing.assert_close(*(for_each or ((), ())), rtol=tolerance, atol=tolerance)
+    assert not any(report.left or report.reason for report in compiled.reports), compiled.reports
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_medians(dtype: Any, dynamic: bool) -> None:
+    def function(x: Any) -> Any:
+        middle = x.median(1), x.median(0, True), x.nanmedian(0), x.kthvalue(2, 1)
+        return *(part for each in middle for part in each), x.median(), x.nanmedian()
+
+    shapes = (7, 5), (4, 6)
+    same(function, *((torch.randperm(a * b).view(a, b).to(dtype),) for a, b in shapes), dynamic=dynamic)
+
+
+def test_medians_of_what_is_no_number() -> None:
+    x = torch.randn(4, 9)
+    x[1, 3] = x[1, 5] = x[2] = x[3, 0] = float("nan")
+    same(lambda x: (*x.median(1), x.nanmedian(1).values, x.nanmedian(1).indices[[0, 1, 3]], x.median()), (x,))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_medians_have_gradients(dtype: Any) -> None:
+    x = torch.randn(5, 8, dtype=dtype, requires_grad=True)
+    same(lambda x: (x.median(1).values, x.median(), x.nanmedian(0).values), (x,))
+
+
+@pytest.mark.parametrize("length", [1, 2, 33])
+def test_running_logarithms_are_as_exact_as_eager_ones(length: int) -> None:
+    def function(x: Any) -> Any:
+        return x.logcumsumexp(1), (x * 50 - 20).logcumsumexp(1), x.logcumsumexp(0)
+
+    x = torch.randn(5, length)
+    found, wanted, wide = (run(one) for run, one in ((compiled_of(function), x), (function, x), (function, x.double())))
+    for one, other, exact in zip(found, wanted, wide, strict=True):
+        assert (one - exact).abs().max() <= 2 * (other - exact).abs().max() + 2**-23 * exact.abs().max()
+    edges = torch.tensor(
+        [[-float("inf")] * 2 + [0.0, 1e30, float("inf"), 1.0], [float("nan"), 1.0, 2.0, 3.0, 4.0, 5.0]]
+    )
+    same(lambda x: (x.logcumsumexp(1),), (edges,))
+    calls = [(torch.randn(4, size, dtype=torch.float64, requires_grad=True),) for size in (9, 12, 40)]
+    same(lambda x: (x.logcumsumexp(1),), *calls, dynamic=length == 1, tolerance=1e-12)
+
+
+def compiled_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.compile(function, backend=compiled.backend)
+
+
+def test_extremes_of_truth_values_and_of_numbers() -> None:
+    def function(x: Any) -> Any:
+        positive = x > 0
+        found = positive.max(1), positive.min(0, True), (x > 9).max(0), x[0, 0].max(0), x.long()[1, 1].min(-1)
+        return [part for each in found for part in each]
+
+    same(function, (torch.randn(4, 6),))
+    x = torch.randn(3, 5, dtype=torch.float64)
+    x[1, 2] = 0
+    same(lambda x: (x.cumprod(1),), (x.requires_grad_(),), tolerance=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_what_is_put_at_places_of_all_elements(dtype: Any) -> None:
+    def function(x: Any, place: Any, source: Any) -> Any:
+        return x.put(place, source), x.put(place % 3, source, True), x.t().take(place)
+
+    place, source = torch.randperm(30)[:7] - 15, torch.arange(7)
+    same(function, (torch.arange(30).view(5, 6).to(dtype), place, source.to(dtype)))
+    x = torch.randn(5, 6, dtype=torch.float64, requires_grad=True)
+    source = torch.randn(7, dtype=torch.float64, requires_grad=True)
+    same(function, (x, place, source), tolerance=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:index_reduce")
+@pytest.mark.parametrize("reduce", ["mean", "amax", "amin", "prod"])
+def test_rows_that_are_combined_by_an_index(reduce: str) -> None:
+    def function(x: Any, index: Any, source: Any) -> Any:
+        both = x.index_reduce(0, index, source, reduce), x.index_reduce(0, index, source, reduce, include_self=False)
+        return *both, x.t().index_reduce(-1, index, source.t(), reduce)
+
+    same(function, (torch.randn(6, 4), torch.tensor([3, 0, 3, 5, 3]), torch.randn(5, 4)), tolerance=1e-6)
+
+
+def test_gradients_of_embeddings_of_any_number_of_rows() -> None:
+    def function(index: Any, weight: Any) -> Any:
+        return (F.embedding(index, weight, padding_idx=1).sum(1) * weight[0],)
+
+    calls = [
+        (torch.randint(0, rows, (6, 3)), torch.randn(rows, 5, dtype=torch.float64, requires_grad=True))
+        for rows in (9, 12)
+    ]
+    same(function, *calls, dynamic=True, tolerance=1e-12)
+
+
+def test_windows_counts_and_ends_that_calls_give() -> None:
+    def function(x: Any, k: int) -> Any:
+        found = x.topk(k, -1).values, x.kthvalue(k, 0).values, F.max_pool1d(x[None], k, 1, k // 2)
+        more = F.avg_pool2d(x[None], k, k, k // 2), F.pad(x[None], (k, 1), mode="replicate")
+        return *found, *more, F.avg_pool2d(x[None], k, divisor_override=k)
+
+    calls = [(torch.randn(size, 8, dtype=torch.float64, requires_grad=True), k) for size, k in ((5, 3), (8, 3), (6, 2))]
+    same(function, *calls, dynamic=True, tolerance=1e-12)
+
+
+def test_bounds_of_any_number() -> None:
+    def function(x: Any, bounds: Any) -> Any:
+        return (
+            torch.bucketize(x, bounds, right=True),
+            torch.searchsorted(bounds, x),
+        )
+
+    calls = [(torch.randn(4, 8) * 2, torch.randn(size).sort().values) for size in (5, 40, 2, 999)]
+    same(function, *calls, dynamic=True)
+    assert len(compiled.reports) == 1
+
+
+def test_trigamma() -> None:
+    x = torch.cat([torch.rand(999) * 9 - 3, torch.rand(99) * 1000, torch.tensor([1e-15, 1e10, 0.5, float("nan")])])
+    found = compiled_of(lambda x: torch.polygamma(1, x))(x.double())
+    torch.testing.assert_close(found, torch.polygamma(1, x.double()), rtol=1e-8, atol=0, equal_nan=True)
+    found, wide = compiled_of(lambda x: torch.polygamma(1, x))(x[x > 0]), torch.polygamma(1, x[x > 0].double())
+    assert ((found - wide).abs() <= 4 * 2**-23 * wide.abs()).all()
+    assert not any(report.left for report in compiled.reports)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_complex_numbers_and_real_ones(dtype: Any) -> None:
+    def function(x: Any, y: Any) -> Any:
+        a, b = torch.complex(x, y), torch.complex(y, x.exp())
+        found = a.abs(), a.angle(), a.sum(0), a.mean(1), a / b, 1 / b, torch.exp(a * 1j), a * (2 - 1j), a + x, a - 2
+        more = torch.add(a, b, alpha=3), b / (1 + 2j), a.sgn(), torch.full_like(a, 2j) * a, a.reciprocal()
+        return [torch.view_as_real(one) if one.is_complex() else one for one in (*found, *more)]
+
+    x, y = torch.randn(4, 5, dtype=dtype), torch.randn(4, 5, dtype=dtype)
+    same(function, (x.requires_grad_(), y.requires_grad_()), tolerance=1e-4 if dtype == torch.float32 else 1e-11)
+
+
+def test_complex_numbers_whose_squares_are_too_large_or_small() -> None:
+    def function(x: Any, y: Any, size: Any) -> Any:
+        a, b = torch.complex(x, y), torch.complex(y * size, x / size)
+        found = torch.view_as_real(a / b) * size, torch.view_as_real(a / (b / size)), b.abs(), (a * 0).sgn().real
+        return *found, a == a * 1, a != 2 + 1j, a * 0 == 0
+
+    x, y = torch.randn(2, 4, 5).unbind()
+    same(function, *((x, y, torch.tensor(size)) for size in (1e-19, 1e19)), tolerance=1e-5)
+
+
+def test_spectra() -> None:
+    def function(x: Any) -> Any:
+        bins = torch.stft(x, 8, 4, 8, torch.hann_window(8, dtype=x.dtype), return_complex=True)
+        return bins.abs().pow(2).clamp(min=1e-8).log().mean(-1), bins.angle().sin(), bins.sum(-1).real
+
+    x = torch.randn(3, 32, dtype=torch.float64)
+    torch.testing.assert_close(compiled_of(function)(x), function(x), rtol=1e-9, atol=1e-9)
+    assert {name for report in compiled.reports for name in report.left} == {"aten._fft_r2c.default"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int64])
+def test_padding_that_adds_elements_or_leaves_some_out(dtype: Any) -> None:
+    def function(x: Any, y: Any) -> Any:
+        more = y.shape[0] - 6
+        found = (
+            F.pad(x, (more, -more)),
+            F.pad(x, (x.shape[0] - 6, more, 2, 0), value=1.5 if x.is_floating_point() else 3),
+        )
+        return found if not x.is_floating_point() else (*found, *ends(x))
+
+    def ends(x: Any) -> Any:
+        return F.pad(x[None], (2, 3), mode="replicate"), F.pad(x[None, None], (1, 0, 0, 2), mode="replicate")
+
+    sizes = (5, 8, 6)
+    calls = [(torch.randint(-9, 9, (size, 8)).to(dtype), torch.zeros(size + 1)) for size in sizes]
+    if dtype == torch.float64:
+        calls = [(x.requires_grad_(), y) for x, y in calls]
+    same(function, *calls, dynamic=True, tolerance=1e-12)
