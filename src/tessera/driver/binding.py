@@ -184,7 +184,7 @@ def bind_arguments(
         tuned: constexpr parameters that the tuning space gives when the caller does not: `MISSING` then.
 
     Raises:
-        CallError: `argument-count` or `unknown-keyword`.
+        CallError: `argument-count` or `unknown-keyword`; of what stands before a `/` or after a `*`, too.
     """
     given = _by_name(signature, args, kwargs)
     bound: list[Any] = []
@@ -204,14 +204,23 @@ def bind_arguments(
 def _by_name(signature: Signature, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments that a caller gives, by name."""
     names = [param.name for param in signature.params]
-    if len(args) > len(names):
+    position_only, name_only = signature.position_only, signature.name_only
+    by_position = [name for name in names if name not in name_only]
+    if len(args) > len(by_position):
+        by_name = names[len(by_position) :]
         raise CallError(
-            f"{signature.name} takes {len(names)} arguments, got {len(args)}",
+            f"{signature.name} takes {len(by_position)} arguments{' by position' if by_name else ''}, got {len(args)}",
             code="argument-count",
-            help=_parameters(signature),
+            help=f"pass {', '.join(by_name)} by name" if by_name else _parameters(signature),
         )
-    given = dict(zip(names, args, strict=False))
+    given = dict(zip(by_position, args, strict=False))
     for name, value in kwargs.items():
+        if name in position_only:
+            raise CallError(
+                f"{signature.name} takes {name!r} by position only",
+                code="unknown-keyword",
+                help=f"pass it without its name: it stands before the '/' of the parameters ({', '.join(names)})",
+            )
         if name in given:
             raise CallError(
                 f"{signature.name} got argument {name!r} twice",

@@ -80,6 +80,7 @@ class Calls(EntryCallable, Generic[P, R], ABC):
             for p in signature.params
         ]
         self._tuned = tuned
+        self._has_names_only = bool(signature.name_only)
         self._plans: dict[tuple[Any, ...], CallPlan] = {}
         self._compiling = threading.RLock()
         self._last: CallPlan | None = None
@@ -104,7 +105,7 @@ class Calls(EntryCallable, Generic[P, R], ABC):
         try:
             values: Sequence[Any] = args
             stream, names = None, ()
-            if kwargs or len(args) != len(self._kinds):
+            if kwargs or len(args) != len(self._kinds) or self._has_names_only:
                 stream, names = self._pop_stream(kwargs), tuple(kwargs)
                 values = bind_arguments(self.signature, args, kwargs, self._tuned)
             trace = tracer_of(values)

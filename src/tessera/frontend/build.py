@@ -21,6 +21,7 @@ from tessera.frontend.evaluate import execute
 from tessera.frontend.flow import RESULT
 from tessera.frontend.generated import Generated
 from tessera.frontend.ops.assume import apply_assumptions
+from tessera.frontend.ops.pipeline import check_arrivals
 from tessera.frontend.reads import ABSENT, Reads, attribute_of
 from tessera.frontend.registry import load_all
 from tessera.frontend.signature import ScalarParam, Signature, TensorParam
@@ -134,6 +135,7 @@ def _attempt(
         if b.empty_tile is not None:
             raise b.empty_tile from error
         raise
+    check_arrivals(b)
     if not has_grid:
         body.add_op(_implicit_grid(b, inner, body))
     for op in (*b.dims.prologue, *b.assumptions, *_detached(body)):

@@ -329,6 +329,8 @@ class Builder:
         self.node: ast.AST = self.frame.source.node
         self.predicate: Tile | None = None
         self.uncommitted = False
+        self.arrived: set[object] = set()
+        self.awaited: dict[object, Location] = {}
         self.role: OpenRole | None = None
         self.asked: dict[str, int] = {}
         self.control_depth = 0

@@ -253,8 +253,10 @@ def _cannot_carry(b: Builder, body: Sequence[ast.stmt], name: str, value: Any) -
     error = LanguageError(
         f"{_called(name)} ({show(value)}) is rebound in a loop",
         code="cannot-carry",
-        help="only tiles and numbers can change from one iteration to the next; for stages of a buffer, "
-        "allocate (stages, M, N) and index it with the stage number",
+        help=f"what is in a buffer is a tile once it is read: {name} = ts.tile.load({name}) before the loop; a stage is "
+        "chosen by its number: allocate (stages, M, N) and index it"
+        if isinstance(value, Shared)
+        else "only tiles and numbers can change from one iteration to the next",
     )
     error.location = b.frame.locate(_last_assignment(body, name))
     return error

@@ -121,6 +121,22 @@ class Signature:
         names = (name for tensor in self.tensors for dim in tensor.dims for name in dim.names)
         return tuple(dict.fromkeys(names))
 
+    @property
+    def position_only(self) -> frozenset[str]:
+        """The parameters before a `/`, which have no name at a call; the parts of structures among them."""
+        return self._of_kind(inspect.Parameter.POSITIONAL_ONLY)
+
+    @property
+    def name_only(self) -> frozenset[str]:
+        """The parameters after a `*`, which have no position at a call; the parts of structures among them."""
+        return self._of_kind(inspect.Parameter.KEYWORD_ONLY)
+
+    def _of_kind(self, kind: Any) -> frozenset[str]:
+        if self.function is None:
+            return frozenset()
+        declared = signature_of(self.function).parameters
+        return frozenset(p.name for p in self.params if declared[p.name.partition(".")[0]].kind is kind)
+
     def location_of(self, name: str) -> Location | None:
         """Return where parameter `name` stands in the source, None when there is no source."""
         return _param_location(self.function, name.partition(".")[0])

@@ -7,6 +7,7 @@ when the kernel runs is one of the classes below.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import field
 from typing import Any, cast
 
 from xdsl.ir import Attribute, Block, Operation, SSAValue
@@ -283,10 +284,11 @@ class StaticRangeSpec:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BarriersValue:
-    """`ts.tile.mbarrier.alloc(count)`; `one` of them after a subscript."""
+    """`ts.tile.mbarrier.alloc(count)`; `one` of them after a subscript. `key` tells allocations apart."""
 
     count: int
     one: bool = False
+    key: object = field(default_factory=object)
 
     def __str__(self) -> str:
         """How diagnostics show it."""

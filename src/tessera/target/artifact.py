@@ -226,10 +226,10 @@ class Artifact:
     args: tuple[ArgSpec, ...]
     returns: tuple[int, ...]
     launches: tuple[Launch, ...]
-    code: bytes = b""
+    code: bytes = field(default=b"", repr=False)
     code_kind: str = ""
-    dumps: dict[str, str | bytes] = field(default_factory=dict[str, "str | bytes"])
-    reflection: dict[str, Any] = field(default_factory=dict[str, Any])
+    dumps: dict[str, str | bytes] = field(default_factory=dict[str, "str | bytes"], repr=False)
+    reflection: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
     requires: tuple[str, ...] = ()
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -120,3 +122,26 @@ def test_calls_that_do_not_fit(args, kwargs, code):
     with pytest.raises(CallError) as caught:
         bind_arguments(SIGNATURE, args, kwargs)
     assert caught.value.code == code
+
+
+def divided(x: ts.Tensor["M", ts.f32], /, y: ts.Tensor["M", ts.f32], *, scale: ts.f32 = 1.0, BM: ts.constexpr = 4):
+    pass
+
+
+def test_a_slash_and_a_star_mean_what_they_mean_in_python():
+    signature = Signature.of(divided)
+    assert (signature.position_only, signature.name_only) == ({"x"}, {"scale", "BM"})
+    assert bind_arguments(signature, ("x",), {"y": "y", "BM": 8}) == ["x", "y", 1.0, 8]
+    shape = inspect.signature(divided)
+    for args, kwargs in (
+        (("x", "y", 2.0), {}),
+        (("x", "y", 2.0, 8), {}),
+        ((), {"x": "x", "y": "y"}),
+        (("x",), {"x": "x", "y": "y"}),
+        (("x", "y"), {"y": "y"}),
+    ):
+        with pytest.raises(TypeError):
+            shape.bind(*args, **kwargs)
+        with pytest.raises(CallError) as caught:
+            bind_arguments(signature, args, kwargs)
+        assert caught.value.code in ("argument-count", "unknown-keyword")

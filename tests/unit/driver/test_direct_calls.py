@@ -355,6 +355,24 @@ def test_keywords_defaults_and_constants():
     assert caught.value.code == "wrong-constexpr"
 
 
+def test_parameters_by_position_or_by_name_alone():
+    @ts.kernel
+    def scaled(x: ts.Tensor["n", ts.f32], /, y: ts.Tensor["n", ts.f32], *, by: ts.f32):
+        for i in ts.tile.grid((n, 16)):
+            y[i : i + 16] = x[i : i + 16] * by
+
+    x, y = np.arange(20, dtype=np.float32), np.empty(20, np.float32)
+    for by in (2.0, 3.0, 4.0, 5.0):
+        scaled(x, y, by=by)
+        np.testing.assert_array_equal(y, x * by)
+        with pytest.raises(ts.CallError, match="2 arguments by position, got 3"):
+            scaled(x, y, by)
+        with pytest.raises(ts.CallError, match="'x' by position only"):
+            scaled(x=x, y=y, by=by)
+        with pytest.raises(ts.CallError, match="needs the argument 'by'"):
+            scaled(x, y)
+
+
 def test_constants_are_told_apart():
     @ts.kernel
     def scaled(x: ts.Tensor["n", ts.f32], by: ts.constexpr, out: ts.Tensor["n", ts.f32]):

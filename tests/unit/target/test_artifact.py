@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.target.artifact import Launch
+from tessera.target.artifact import Artifact, Launch
 
 
 @pytest.mark.parametrize(
@@ -13,3 +13,11 @@ from tessera.target.artifact import Launch
 )
 def test_persistent_programs_come_in_whole_clusters(cluster: int, multiprocessors: int, most: int) -> None:
     assert Launch("k", (), (), persistent=True, cluster=cluster).most_programs(multiprocessors) == most
+
+
+def test_an_artefact_is_shown_in_a_few_lines() -> None:
+    artifact = Artifact(
+        "k", "ptx", "sm_90a", (), (), (), bytes(10**5), "cubin", {"ptx": "x" * 10**5}, {"notes": "x" * 10**5}
+    )
+    assert repr(artifact).startswith("Artifact(name='k', backend='ptx', target='sm_90a'")
+    assert len(repr(artifact)) < 300

@@ -74,24 +74,41 @@ def _alloc(b: Builder, count: Any) -> BarriersValue:
 
 @compiles(tile.mbarrier.arrive)
 def _arrive(b: Builder, barrier: Any) -> None:
-    _check(barrier, "mbarrier.arrive")
+    b.arrived.add(_one(barrier, "mbarrier.arrive").key)
     if b.uncommitted:
         end_group(b)
 
 
 @compiles(tile.mbarrier.wait)
 def _wait_for(b: Builder, barrier: Any) -> None:
-    _check(barrier, "mbarrier.wait")
+    b.awaited.setdefault(_one(barrier, "mbarrier.wait").key, b.location())
     _arrived(b, 0)
 
 
-def _check(barrier: Any, what: str) -> None:
+def check_arrivals(b: Builder) -> None:
+    """Check, at a kernel's end, that something arrives at all barriers that it waits for.
+
+    Raises:
+        LanguageError: `never-arrived`.
+    """
+    for key, location in b.awaited.items():
+        if key not in b.arrived:
+            raise LanguageError(
+                "mbarrier.wait for barriers at which nothing arrives",
+                code="never-arrived",
+                location=location,
+                help="call ts.tile.mbarrier.arrive(barriers[slot]) after the copies that it waits for",
+            )
+
+
+def _one(barrier: Any, what: str) -> BarriersValue:
     if not isinstance(barrier, BarriersValue) or not (barrier.one or barrier.count == 1):
         raise TypeMismatchError(
             f"{what} takes one barrier, got {show(barrier)}",
             code="not-a-barrier",
             help="take one of ts.tile.mbarrier.alloc: barriers[slot]",
         )
+    return barrier
 
 
 _NAMES = ("sum", "prod", "max", "min", "all", "any")

@@ -59,6 +59,6 @@ def wait(barrier: Barrier) -> None:
 
     Raises:
         TypeMismatchError: `not-a-barrier`.
-        LanguageError: `never-arrived` where no arrival at these barriers stands before it in the source.
+        LanguageError: `never-arrived` where nothing in the kernel arrives at these barriers.
     """
     ...

@@ -39,7 +39,7 @@ def alloc_shared(
 
     Raises:
         LanguageError: `not-static` for a size not known at compile time, `alloc-in-loop` inside a loop.
-        ResourceError: `shared-memory-limit`, when compiled for a target that has less.
+        ResourceError: `shared-memory`, when compiled for a target that has less.
     """
     ...
 

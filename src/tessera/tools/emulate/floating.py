@@ -1,6 +1,7 @@
 """Arithmetic and comparisons of floats, and the instructions that floats share with integers.
 
-Source: PTX ISA 9.2, "Floating Point Instructions", "Half Precision Floating Point Instructions".
+Source: PTX ISA 9.2, "Floating Point Instructions", "Half Precision Floating Point Instructions", "Mixed Precision
+Floating Point Instructions".
 """
 
 from __future__ import annotations
@@ -112,8 +113,25 @@ def _check(instruction: Instruction) -> str:
     return kind
 
 
+def _mixed(instruction: Instruction, compute: Callable[..., Array]) -> Step | None:
+    """Return the step of `add.f32.f16` and its like, whose last operand alone is an f32; None for others."""
+    match instruction.parts:
+        case (*modifiers, "f32", ("f16" | "bf16") as kind) if instruction.name in ("add", "sub", "fma"):
+            pass
+        case _:
+            return None
+    if any(part != "rn" for part in modifiers):
+        raise instruction.unknown()
+    target, *sources, last = instruction.operands
+    reads = [*(float_reader(source, kind) for source in sources), float_reader(last, "f32")]
+    write = float_writer(target, "f32")
+    return lambda machine: write(machine, compute(*(read(machine) for read in reads)))
+
+
 def _applied(instruction: Instruction, compute: Callable[..., Array]) -> Step:
-    """Return the step of a function of floats of one type."""
+    """Return the step of a function of floats of one type, or of narrow ones and an f32."""
+    if (mixed := _mixed(instruction, compute)) is not None:
+        return mixed
     kind = _check(instruction)
     target, *sources = instruction.operands
     write, reads = float_writer(target, kind), [float_reader(source, kind) for source in sources]

@@ -19,6 +19,7 @@ from typing import Any
 from tessera.tools.fuzz import levels, tree
 from tessera.tools.fuzz.generate_scope import Options
 from tessera.tools.fuzz.measure import MEASURE
+from tessera.tools.fuzz.patience import Patience
 from tessera.tools.fuzz.run import Device, Outcome
 from tessera.tools.fuzz.types import TreeError
 
@@ -149,14 +150,14 @@ class _Process:
         self._process = context.Process(target=_worker, args=(theirs, job, str(folder)), daemon=True)
         self._process.start()
         theirs.close()
+        self.patience = Patience(self._process.pid or 0)
         self.seed: int | None = None
         self.ended = False
-        self.started = 0.0
         self.done = 0
 
     def give(self, given: int | tree.Program) -> None:
         self.seed = given if isinstance(given, int) else given.seed
-        self.started = time.monotonic()
+        self.patience.start()
         self.connection.send(given)
 
     def is_spent(self, outcome: Outcome, job: Job) -> bool:
@@ -248,7 +249,7 @@ def campaign(
         jobs: worker processes.
         programs: how many at most.
         seconds: how long at most.
-        timeout: seconds after which a program counts as hung.
+        timeout: seconds of work, or without any, after which a program counts as hung.
         report: is told every outcome as it comes.
         failures: after how many failures to stop.
     """
@@ -326,7 +327,7 @@ class Isolated:
 
     Args:
         job: what to do with them.
-        timeout: seconds after which a program counts as hung.
+        timeout: seconds of work, or without any, after which a program counts as hung.
     """
 
     def __init__(self, job: Job, timeout: float = 20.0) -> None:
@@ -363,7 +364,7 @@ def _outcome_of(worker: _Process, ready: bool, timeout: float) -> Outcome | None
             return Outcome(seed, "crash", detail=f"the process ended with {worker.end()}")
         worker.seed, worker.done = None, worker.done + 1
         return outcome
-    if time.monotonic() - worker.started > timeout:
+    if worker.patience.is_over(timeout):
         worker.end()
         return Outcome(seed, "hang", detail=f"nothing after {timeout:.0f} s")
     return None

@@ -146,6 +146,27 @@ def test_halves() -> None:
     assert [float(value) for value in fused] == [rounded(value, 11) for value in exact_sums]
 
 
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_halves_beside_an_f32(kind: str) -> None:
+    """`add.f32.f16 d, a, c` is `a + c` rounded once, where `c` and `d` alone are f32 (sm_100 and above)."""
+    wide, c = (RNG.standard_normal((2, 32)) * 8).astype(np.float32), FLOATS[2]
+    a, b = wide.astype({"f16": np.float16, "bf16": ml_dtypes.bfloat16}[kind])
+    bits = [value.view(np.uint16) for value in (a, b)]
+    for text, inputs, expected in (
+        (f"add.rn.f32.{kind} %r9, %h1, %r2;", [bits[0], c], lambda x, y, z: x + z),
+        (f"sub.f32.{kind} %r9, %h1, %r2;", [bits[0], c], lambda x, y, z: x - z),
+        (f"fma.rn.f32.{kind} %r9, %h1, %h2, %r3;", [*bits, c], lambda x, y, z: x * y + z),
+    ):
+        exact = [
+            expected(*map(Fraction, values))
+            for values in zip(*(value.astype(np.float64).tolist() for value in (a, b, c)), strict=True)
+        ]
+        found = one(text, inputs, "%r9", np.float32)
+        assert [float(value) for value in found] == [rounded(value, 24) for value in exact]
+    with pytest.raises(Unknown):
+        one(f"add.rz.f32.{kind} %r9, %h1, %r2;", [bits[0], c], "%r9", np.float32)
+
+
 def test_minima_know_zeros_signs_and_nan() -> None:
     a = np.array([0.0, -0.0, np.nan, 1.0] * 8, np.float32)
     b = np.array([-0.0, 0.0, 2.0, np.nan] * 8, np.float32)
