@@ -20,6 +20,7 @@ from tessera.tools.fuzz.generate_plans import Plan
 from tessera.tools.fuzz.generate_scope import INDEX, Dice, Options, Palette, Region, Scope, palette
 from tessera.tools.fuzz.generate_statements import Statements
 from tessera.tools.fuzz.generate_strides import strided
+from tessera.tools.fuzz.generate_tuples import tupled
 from tessera.tools.fuzz.types import INTS, Shape, Type, elements, is_float, is_int
 
 _KNOBS = (
@@ -74,6 +75,9 @@ def generate(seed: int, options: Options | None = None) -> tree.Program:
         program = assuming(program, host)
     if host.random() < dice.options.assembly:
         program = assembled(program, host)
+    tuples = random.Random(f"tuples {seed}")
+    if tuples.random() < dice.options.tuples:
+        program = tupled(program, tuples)
     program = _fixed(program, dice.options.fixed)
     return instrumented(program, places) if places.random() < dice.options.debug else program
 

@@ -66,6 +66,7 @@ class Options:
         starts: loops and branches in which sums start from tiles outside, in place of loops.
         moved: programs whose products have operands that are loaded before their loop, in branches, or outside.
         dims: programs with sizes that are spelled as expressions of names.
+        tuples: programs that keep names in tuples.
         fixed: schedule knobs that every program has, and their values.
     """
 
@@ -98,6 +99,7 @@ class Options:
     debug: float = 0.04
     jumps: float = 0.1
     dims: float = 0.12
+    tuples: float = 0.06
     strict: float = 0.0
     steps: float = 0.1
     orders: float = 0.1

@@ -9,6 +9,7 @@ from typing import Any, Final
 from tessera.tools.fuzz import assembly, tree
 from tessera.tools.fuzz.combiners import COMBINERS
 from tessera.tools.fuzz.functions import FUNCTIONS
+from tessera.tools.fuzz.source_tuples import assigned, functions
 
 INDENT: Final = "    "
 
@@ -28,6 +29,7 @@ def source(program: tree.Program) -> str:
     for fn in sorted({node.of.fn for node in tree.walk(program) if isinstance(node, tree.Assembly)}):
         computed = f"return x {assembly.SYMBOLS[fn]} y"
         lines += ["", "@ts.function", f"def {assembly.helper_name(fn)}(x, y):", f"{INDENT}{computed}", ""]
+    lines += functions(program)
     for helper in program.helpers:
         lines += [
             "",
@@ -409,7 +411,7 @@ def _inner(statements: tree.Block) -> Iterator[str]:
 
 
 def _assign(node: tree.Assign) -> Iterator[str]:
-    yield f"{', '.join(node.names)} = {', '.join(map(_bound, node.values))}"
+    yield assigned(zip(node.names, map(_bound, node.values), strict=True))
 
 
 def _bound(value: tree.Expr) -> str:
