@@ -15,7 +15,7 @@ from tessera.driver.open_kernel import OpenKernel
 from tessera.driver.settings import settings
 from tessera.driver.structured import StructuredKernel
 from tessera.driver.variants import Space, compile_point, points
-from tessera.errors import CallError, ResourceError
+from tessera.errors import CallError, ResourceError, shown
 from tessera.frontend.signature import MISSING, ConstexprParam, ScalarParam, Signature, TensorParam
 from tessera.frontend.specialize import ArgFacts, Specialization
 from tessera.numerics.profiles import current_profile
@@ -190,7 +190,7 @@ def _checked_dims(signature: Signature, dims: Mapping[str, int]) -> dict[str, in
             )
         if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 2**62:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise CallError(
-                f"dimension {name!r} is {size}", code="wrong-shape", help="sizes are integers, not negative"
+                f"dimension {name!r} is {shown(size)}", code="wrong-shape", help="sizes are integers, not negative"
             )
     for param in signature.tensors:
         for axis, dim in enumerate(param.dims):

@@ -253,8 +253,8 @@ def _cannot_carry(b: Builder, body: Sequence[ast.stmt], name: str, value: Any) -
     error = LanguageError(
         f"{_called(name)} ({show(value)}) is rebound in a loop",
         code="cannot-carry",
-        help=f"what is in a buffer is a tile once it is read: {name} = ts.tile.load({name}) before the loop; a stage is "
-        "chosen by its number: allocate (stages, M, N) and index it"
+        help=f"what is in a buffer is a tile once it is read: {name} = ts.tile.load({name}) before the loop; a stage "
+        "is chosen by its number: allocate (stages, M, N) and index it"
         if isinstance(value, Shared)
         else "only tiles and numbers can change from one iteration to the next",
     )

@@ -132,8 +132,8 @@ class Signature:
         return self._of_kind(inspect.Parameter.KEYWORD_ONLY)
 
     def _of_kind(self, kind: Any) -> frozenset[str]:
-        if self.function is None:
-            return frozenset()
+        if not isinstance(self.function, FunctionType):
+            return frozenset()  # a kernel from a file, or one that is generated
         declared = signature_of(self.function).parameters
         return frozenset(p.name for p in self.params if declared[p.name.partition(".")[0]].kind is kind)
 

@@ -53,7 +53,7 @@ def _reduce(op: ReduceOp, machine: Machine) -> Any:
         return _halved([machine.get(op.source)], op.axis.data, _fold(fn, dtype))[0]
     values, inner = _prepared(machine.get(op.source), fn, dtype)
     with np.errstate(all="ignore"):
-        return convert(_UFUNCS[fn].reduce(values, axis=op.axis.data, dtype=inner.numpy()), inner, dtype)
+        return convert(_with_signs(fn, values, np.ufunc.reduce, op.axis.data, inner), inner, dtype)
 
 
 @handles(ScanOp)
@@ -65,8 +65,27 @@ def _scan(op: ScanOp, machine: Machine) -> Any:
     if op.reverse is not None:
         values = np.flip(values, axis)
     with np.errstate(all="ignore"):
-        result = convert(_UFUNCS[fn].accumulate(values, axis=axis, dtype=inner.numpy()), inner, dtype)
+        result = convert(_with_signs(fn, values, np.ufunc.accumulate, axis, inner), inner, dtype)
     return np.flip(result, axis) if op.reverse is not None else result
+
+
+def _with_signs(fn: str, values: Array, way: Callable[..., Array], axis: int, dtype: DType) -> Array:
+    """Return what a function makes of values along an axis; of zeros +0 is the larger, which NumPy leaves open.
+
+    Args:
+        fn: the function.
+        values: the values.
+        way: `reduce` or `accumulate`.
+        axis: the axis.
+        dtype: what is computed in.
+    """
+    result = way(_UFUNCS[fn], values, axis=axis, dtype=dtype.numpy())
+    if fn not in ("max", "min") or values.dtype.kind != "f":
+        return result
+    negative = np.signbit(values)
+    wins = way(np.logical_or, (values == 0) & (negative if fn == "min" else ~negative), axis=axis)
+    zero = np.copysign(result.dtype.type(0), np.where(wins == (fn == "min"), -1, 1))
+    return np.where(result == 0, zero, result)
 
 
 def _combined(machine: Machine, combiner: Block, left: Sequence[Array], right: Sequence[Array]) -> list[Array]:

@@ -1,8 +1,8 @@
 """What a program's arrays hold in the end: its meaning, and under `strict` the bits that all targets have to give.
 
 The meaning bounds what an implementation's floats may be off by. Of a program under `strict`, the interpreter runs what
-the front end made of it; where its results keep the bounds, they are what is expected, without any. The sign of a zero
-and NaN apart, which `strict` does not promise everywhere.
+the front end made of it; where its results keep the bounds, they are what is expected, without any. Signs of zeros
+count except in programs with products or sorts, which `strict` does not promise all of; those of NaN never do.
 """
 
 from __future__ import annotations
@@ -37,17 +37,19 @@ def wanted(program: tree.Program, values: Mapping[str, Array], folder: Path) -> 
         Undetermined: nothing is promised of it.
     """
     meant, events = meaning(program, values)
-    if program.profile != "strict" or not any(want.err is not None for want in meant.values()):
+    if program.profile != "strict" or not any(is_float(want.dtype) for want in meant.values()):
         return meant, events
+    signed = not any(isinstance(node, tree.Mma | tree.Sort) for node in tree.walk(program))
     found = _interpreted(program, values, folder)
-    return {name: _sharpened(want, found.get(name)) for name, want in meant.items()}, events
+    return {name: _sharpened(want, found.get(name), signed) for name, want in meant.items()}, events
 
 
-def _sharpened(want: Val, found: Array | None) -> Val:
-    if found is None or want.err is None or not is_float(want.dtype):
+def _sharpened(want: Val, found: Array | None, signed: bool) -> Val:
+    if found is None or not is_float(want.dtype):
         return want
     keeps = ~differs(found, want)
-    return replace(want, data=np.where(keeps, found.astype(np.float64), want.data), err=np.where(keeps, 0, want.err))
+    data, err = np.where(keeps, found.astype(np.float64), want.data), np.where(keeps, 0, want.errors())
+    return replace(want, data=data, err=err, signed=keeps if signed else None)
 
 
 def _interpreted(program: tree.Program, values: Mapping[str, Array], folder: Path) -> dict[str, Array]:

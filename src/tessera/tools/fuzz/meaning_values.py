@@ -110,6 +110,7 @@ class Val:
         known: where something is promised; None where everywhere.
         sums: what a matrix product is a sum of.
         terms: magnitudes of what a sum or difference of two was made of, where an exponential may take them apart.
+        signed: where the sign of a zero is promised, too; None where nowhere.
     """
 
     dtype: str
@@ -118,6 +119,7 @@ class Val:
     known: Array | None = None
     sums: Sums | None = None
     terms: Array | None = None
+    signed: Array | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

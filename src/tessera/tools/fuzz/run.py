@@ -266,6 +266,8 @@ def differs(got: Array, want: Val) -> Array:
             same = (wide == want.data) | (np.isnan(wide) & np.isnan(want.data))
             if want.err is not None:
                 same |= np.abs(wide - want.data) <= want.err * (1 + 2.0**-40)
+            if want.signed is not None:
+                same &= ~(want.signed & (wide == 0) & (want.data == 0) & (np.signbit(wide) != np.signbit(want.data)))
         else:
             same = got == want.data
     return ~same if want.known is None else ~same & want.known
