@@ -136,6 +136,13 @@ def _attempt(
             raise b.empty_tile from error
         raise
     check_arrivals(b)
+    if signature.returns and not _returned(b):
+        raise LanguageError(
+            f"the kernel returns nothing, but its annotation says {', '.join(map(str, signature.returns))}",
+            code="return-mismatch",
+            location=signature.location_of("return") or b.frame.source.header(),
+            help="return the tensors at its end, or leave the annotation after -> out",
+        )
     if not has_grid:
         body.add_op(_implicit_grid(b, inner, body))
     for op in (*b.dims.prologue, *b.assumptions, *_detached(body)):

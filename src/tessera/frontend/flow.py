@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from copy import deepcopy
+from typing import TypeVar, cast
 
 RESULT = "$result"
 """The name that holds what a function returns."""
@@ -186,6 +187,32 @@ class _Place:
         self.is_tested = False
 
 
+def _returns_the_same(loop: ast.For, rest: Sequence[ast.stmt]) -> bool:
+    """Return whether a loop over a grid returns what its kernel returns right behind it, or says `return` alone.
+
+    Then the programs that return early just end: what stands behind the loop returns for all of them.
+    """
+    match loop.iter, rest:
+        case ast.Call(func=ast.Attribute(attr="grid") | ast.Name(id="grid")), [ast.Return(value=ast.expr() as value)]:
+            pass
+        case _:
+            return False
+    given = [jump.value for jump in _leaving(loop.body) if isinstance(jump, ast.Return)]
+    same = ast.dump(value)
+    return bool(given) and not loop.orelse and all(part is None or ast.dump(part) == same for part in given)
+
+
+def _with_bare_returns(loop: ast.For) -> ast.For:
+    """Return a loop whose `return` statements have no values."""
+    return cast(ast.For, _BareReturns().visit(deepcopy(loop)))
+
+
+class _BareReturns(ast.NodeTransformer):
+    def visit_Return(self, node: ast.Return) -> ast.Return:
+        """Leave the value out."""
+        return ast.copy_location(ast.Return(None), node)
+
+
 class _Rewriter:
     """Rewrites the statements of one function."""
 
@@ -209,6 +236,8 @@ class _Rewriter:
                 return [*made, *self._branch(statement, rest, place, last)]
             if isinstance(statement, ast.If):
                 made.append(self._both(statement, place, False))
+            elif isinstance(statement, ast.For) and place is None and last and _returns_the_same(statement, rest):
+                return [*made, self._loop(_with_bare_returns(statement), True), *self.block(rest, place, last)]
             elif isinstance(statement, ast.For | ast.While):
                 loop = self._loop(statement, last and not rest and not statement.orelse)
                 made.append(loop)

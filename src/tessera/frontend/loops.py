@@ -138,14 +138,14 @@ def _check_place(b: Builder, node: ast.For) -> None:
                 raise LanguageError(
                     "return of a value inside a grid",
                     code="bad-return",
-                    help="return tensors after the grid; `continue` ends one program of it",
+                    help="return tensors right behind the grid; `return` alone ends one program of the last grid",
                 )
     if isinstance(node, LeftFor) and not node.is_last:
         with b.at(node.returns[0]):
             raise LanguageError(
                 "return inside a grid that is not the last statement",
                 code="bad-return",
-                help="use `continue`, which ends one program and runs what follows the grid",
+                help="`return` ends programs of a kernel's last grid; use `continue`, which ends one of any",
             )
 
 

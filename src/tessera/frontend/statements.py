@@ -163,7 +163,8 @@ def _text(message: Any) -> str:
 @statement(Give)
 def _give(node: Give, b: Builder) -> None:
     value = evaluate(b, node.value)
-    if b.frame.caller is None and not node.implicit:
+    ends_program = b.has_grid and b.in_program
+    if b.frame.caller is None and not node.implicit and not ends_program:
         check_returned(b, value, node.value)
     b.frame.env[RESULT] = materialise(b, value)
 

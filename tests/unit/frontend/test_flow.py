@@ -603,6 +603,40 @@ def test_continue_and_return_end_one_program_of_a_grid():
         np.testing.assert_array_equal(z, ended)
 
 
+def test_programs_of_a_kernel_that_returns_tensors_end_early():
+    def counted(
+        x: ts.Tensor["n", "m", ts.i32], y: ts.Tensor["n", ts.i32], z: ts.Tensor["n", ts.i32]
+    ) -> tuple[ts.Tensor["n", ts.i32], ts.Tensor["n", ts.i32]]:
+        for i in ts.tile.grid((n, 1)):
+            y[i], z[i] = 0, 0
+        for i in ts.tile.grid((n, 1)):
+            if i == 2:
+                return y, z
+            total = 0
+            for k in ts.tile.range(m):
+                total += x[i, k]
+                if total > 10:
+                    z[i] = k.to(ts.i32)
+                    return
+            y[i] = total
+        return y, z
+
+    x = np.random.default_rng(0).integers(0, 5, (9, 7), np.int32)
+    x[4] = 0
+    y, z = np.full(9, -1, np.int32), np.full(9, -1, np.int32)
+    sums = np.cumsum(x, 1)
+    over = sums > 10
+    early = over.any(1)
+    early[2] = True
+    expected = np.where(early, 0, sums[:, -1]), np.where(over.any(1), over.argmax(1), 0)
+    expected[1][2] = 0
+    for call in (lambda *args: run(counted, *args), ts.kernel(counted)):
+        y[:], z[:] = -1, -1
+        assert [one is other for one, other in zip(call(x, y, z), (y, z), strict=True)] == [True, True]
+        np.testing.assert_array_equal(y, expected[0])
+        np.testing.assert_array_equal(z, expected[1])
+
+
 def test_jumps_inside_a_loop_inside_a_predicate():
     def kernel(x: ts.Tensor[8, ts.i32], y: ts.Tensor[8, ts.i32], stop: int):
         v = x[:]
