@@ -109,7 +109,8 @@ def __getattr__(name: str) -> Any:
     if name in FAMILIES:
         return import_module(f"tessera.ops.{name}")
     if name in OPS:
-        return getattr(import_module(f"tessera.ops.{OPS[name]}"), name)
+        globals()[name] = found = getattr(import_module(f"tessera.ops.{OPS[name]}"), name)
+        return found
     raise AttributeError(f"module 'tessera.ops' has no attribute {name!r}")
 
 

@@ -2,9 +2,9 @@
 
 A call's second run of its kind is watched. Where all that it does is launches on its tensors and on memory of its own,
 later calls of the kind make their results and start the launches. A kind is everything that decides what an op does:
-shapes, strides, dtypes, devices and alignments of tensors, all other arguments, the numerics profile. Calls that
-PyTorch follows, traces or dispatches otherwise, that change their arguments, or that take anything but PyTorch's
-tensors and plain values run as they are written.
+shapes, strides, dtypes, devices and alignments of tensors, which of them need gradients, all other arguments, the
+numerics profile. Calls that PyTorch traces or dispatches, that change their arguments, or that take anything but
+PyTorch's tensors and plain values run as they are written; those that it differentiates are served by `ops.followed`.
 """
 
 from __future__ import annotations
@@ -13,21 +13,19 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
-from threading import Lock
-from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar, cast
+from inspect import signature
+from re import sub
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast
 
-from tessera.driver.launch import stream_source
-from tessera.driver.settings import settings
-from tessera.driver.together import Together, together
-from tessera.entry.tables import NotDirect
 from tessera.errors import CallError
 from tessera.numerics.dtypes import DType
 from tessera.numerics.profiles import current_profile
-from tessera.ops import arrays
-from tessera.ops.forms import Form, creator, form_of
+from tessera.ops.followed import Followed, followed, lost
+from tessera.ops.recorded import Repeat, Results, giver, ranges, repeat_of
+from tessera.ops.refusals import refused
 from tessera.ops.rules import RULES
-from tessera.ops.watching import has_modes, is_laid, range_of, watched
-from tessera.runtime.recording import Launched, Made, Recorder, current, recording
+from tessera.ops.watching import is_captured, is_watched, watched
+from tessera.runtime.recording import recording
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -38,13 +36,18 @@ _PLAIN = (type(None), bool, int, str, DType)
 _explained: dict[int, Any] = {}
 """What the last call of an op ran, by the object's number, where it was a repeat."""
 
-Give = Callable[[Sequence[Any]], Any]
-"""Makes what a call returns of its tensors."""
+
+_Asked = tuple[Any, list[Any], list[int], bool]
+"""A call: its kind, the tensors among its arguments, their addresses, and whether PyTorch differentiates it."""
+
+
+_Known = dict[Any, Repeat | Followed | Literal["once", "never"]]
+"""What is known of kinds of calls: what serves them, that one was seen, or that they run as they are written."""
 
 
 def repeated(function: Callable[Concatenate[Any, _P], _R]) -> Callable[Concatenate[Any, _P], _R]:
     """Let a method of an op start again what calls of the same kind launched."""
-    known: dict[Any, Repeat | Literal["once", "never"]] = {}
+    known: _Known = {}
 
     @wraps(function)
     def call(self: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -55,26 +58,76 @@ def repeated(function: Callable[Concatenate[Any, _P], _R]) -> Callable[Concatena
         asked = _asked(torch, self, args, kwargs)
         if asked is None:
             return function(self, *args, **kwargs)
-        found = known.get(asked.key)
+        key, tensors, pointers, _is_followed = asked
+        found = known.get(key)
         if isinstance(found, Repeat) and found.take():
-            try:
-                result = found(asked)
-            finally:
-                found.lock.release()
+            result = found.give(found(tensors, pointers))
             _explained[id(self)] = found.explained
             return result
-        if found == "once" and not _is_captured(torch, asked):
-            known[asked.key] = "never"
-            result, known[asked.key] = _recorded(lambda: function(self, *args, **kwargs), self, asked)
+        if isinstance(found, Followed) and found.forward.take():
+            result = found.called(tensors, found.forward(tensors, pointers))
+            _explained[id(self)] = found.forward.explained
             return result
-        result = function(self, *args, **kwargs)
-        if found is None:
-            if len(known) >= MOST_KNOWN:
-                known.clear()
-            known[asked.key] = "once"
-        return result
+        return _learned(known, function, asked, self, *args, **kwargs)
 
     return call
+
+
+def _learned(known: _Known, function: Callable[..., _R], asked: _Asked, /, *args: Any, **kwargs: Any) -> _R:
+    """Run a call as it is written, and learn what its kind launches at the second time."""
+    key, tensors, pointers, is_followed = asked
+    found = known.get(key)
+    if found == "once" and not is_captured(sys.modules["torch"], tensors[0]):
+        known[key] = "never"
+        if not is_followed:
+            result, known[key] = _recorded(lambda: function(*args, **kwargs), args[0], tensors, pointers)
+            return result
+        both = followed(lambda given: _on(given, function, args, kwargs), _name(args[0]), tensors, pointers)
+        if both is not None:
+            result, known[key] = both
+            return result
+    if found is not None:
+        return function(*args, **kwargs)
+    versions = _versions(tensors) if is_followed else []
+    result = function(*args, **kwargs)
+    if is_followed:
+        for at in lost(result, tensors):
+            _refuse(function, tensors[at], *args, **kwargs)
+    if len(known) >= MOST_KNOWN:
+        known.clear()
+    is_changed = is_followed and _versions(tensors) != versions
+    known[key] = "never" if is_changed else "once"  # what changes tensors is not run twice
+    return result
+
+
+def _versions(tensors: Sequence[Any]) -> list[int]:
+    """Return how often tensors have been changed, as far as PyTorch counts it."""
+    return [one._version for one in tensors if not one.is_inference()]
+
+
+def _refuse(function: Any, tensor: Any, *args: Any, **kwargs: Any) -> None:
+    """Say that no result depends on an argument whose gradient may be wanted.
+
+    Raises:
+        CallError: `no-gradient`.
+    """
+    given = signature(function).bind(*args, **kwargs).arguments
+    name = next(name for name, value in given.items() if value is tensor)
+    raise refused(f"{name} has no gradient", "no-gradient", "detach it, or call the op under torch.no_grad()")
+
+
+def _on(given: Sequence[Any], function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Call a method with other tensors; return what it gives, and what the op says that it ran."""
+    torch: Any = sys.modules["torch"]
+    rest = iter(given)
+    whole = [next(rest) if isinstance(one, torch.Tensor) else one for one in (*args, *kwargs.values())]
+    found = function(*whole[: len(args)], **dict(zip(kwargs, whole[len(args) :], strict=True)))
+    return found, _ran(args[0])
+
+
+def _name(owner: Any) -> str:
+    """Return the name of an op for PyTorch's graph."""
+    return sub("(?<=[a-z])(?=[A-Z])", "_", type(owner).__name__).lower()
 
 
 def explaining(function: Callable[[Any], _R]) -> Callable[[Any], _R]:
@@ -88,60 +141,46 @@ def explaining(function: Callable[[Any], _R]) -> Callable[[Any], _R]:
     return explain
 
 
-class _Asked(NamedTuple):
-    """A call.
-
-    Args:
-        key: its kind.
-        tensors: those among its arguments.
-        pointers: their addresses.
-    """
-
-    key: Any
-    tensors: list[Any]
-    pointers: list[int]
-
-
 def _asked(torch: Any, owner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Asked | None:
     """Return a call of `owner`, None for one that has to run as it is written."""
-    if has_modes(torch) or current() is not None:
+    if is_watched(torch) or kwargs.get("stream") is not None:  # a repeat runs on the stream that PyTorch has
         return None
-    switches = settings()
-    if switches.debug or switches.interpret or not switches.entry or torch.autograd.forward_ad._current_level >= 0:
-        return None
-    if kwargs.get("stream") is not None:  # a repeat runs on the stream that PyTorch has
-        return None
-    plain, follows = (torch.Tensor, torch.nn.Parameter), torch.is_grad_enabled()
-    parts: list[Any] = []
+    tensor, parameter, follows, needs = torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled(), False
+    parts: list[Any] = [owner, len(args), *kwargs]
     tensors: list[Any] = []
     pointers: list[int] = []
     for one in (*args, *kwargs.values()):
-        if type(one) not in plain:
+        kind = cast("type[object]", type(one))
+        if kind is tensor or kind is parameter:
+            asks = follows and one.requires_grad
+            needs = needs or asks
+            try:
+                pointer = one.data_ptr()
+                parts += one.shape, one.stride(), one.dtype, one.device, pointer & 15, one.is_neg(), asks
+            except (RuntimeError, NotImplementedError):  # a tensor without memory
+                return None
+            tensors.append(one)
+            pointers.append(pointer)
+        elif kind in _PLAIN:
+            parts += kind, one
+        else:
             part = _part(one)
             if part is None:
                 return None
-            parts.append(part)
-            continue
-        if follows and one.requires_grad:
-            return None
-        try:
-            pointer = one.data_ptr()
-            parts.append((one.shape, one.stride(), one.dtype, one.device, pointer & 15, one.is_neg()))
-        except (RuntimeError, NotImplementedError):  # a tensor without memory
-            return None
-        tensors.append(one)
-        pointers.append(pointer)
+            parts += part
     if not tensors:
         return None
     alike = () if len(set(pointers)) == len(pointers) else tuple(map(pointers.index, pointers))
-    key = owner, current_profile(), RULES.get(), len(args), tuple(kwargs), alike, tuple(parts)
-    return _Asked(key, tensors, pointers)
+    if needs and not _is_simple(torch, tensors, alike):
+        return None
+    return (current_profile(), RULES.get(), alike, *parts), tensors, pointers, needs
 
 
-def _is_captured(torch: Any, call: _Asked) -> bool:
-    """Return whether a graph of the device captures what is launched, and not what is prepared beside that."""
-    ask = getattr(getattr(torch, call.tensors[0].device.type, None), "is_current_stream_capturing", None)
-    return ask is not None and ask()
+def _is_simple(torch: Any, tensors: Sequence[Any], alike: Sequence[int]) -> bool:
+    """Return whether PyTorch itself keeps what gradients need, and each memory is one tensor's."""
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) or torch._C._functorch.peek_interpreter_stack():
+        return False
+    return all(one is tensors[at] for one, at in zip(tensors, alike, strict=False))
 
 
 def _part(value: Any, levels: int = 3) -> Any:
@@ -162,140 +201,22 @@ def _part(value: Any, levels: int = 3) -> Any:
     return None
 
 
-class Repeat:
-    """What a call launched, on other tensors that lie alike.
-
-    Args:
-        launches: its launches.
-        forms: how each of its results lies.
-        like: one of its tensors.
-        give: makes what it returned, of its tensors and its results.
-        explained: what it says that it ran.
-
-    Raises:
-        NotDirect: the driver lacks a function.
-    """
-
-    def __init__(self, launches: Together, forms: Sequence[Form], like: Any, give: Give, explained: Any) -> None:
-        self.lock = Lock()
-        """Held by a run: parameters are put where the last run's were."""
-        create, self._is_here = creator(like.device)
-        self.explained = explained
-        self._create, self._give = create, give
-        self._run, self._order = launches.table.run, launches.owners
-        self._forms = [(form.shape, form.strides, form.dtype) for form in forms]
-        kind = arrays.torch_dtypes()["u8"]
-        self._memory = [((launches.bytes_,), (1,), kind)] * (launches.bytes_ > 0)
-        self._stream = stream_source([like], arrays.view(like, "argument").device)
-
-    def take(self) -> bool:
-        """Return whether this thread may run it, which then holds the lock."""
-        return (self._is_here is None or self._is_here()) and self.lock.acquire(blocking=False)
-
-    def __call__(self, call: _Asked) -> Any:
-        """Start the launches.
-
-        Raises:
-            ResourceError: `out-of-memory`.
-        """
-        create, made = self._create, list[Any]()
-        try:
-            for shape, strides, dtype in (*self._forms, *self._memory):
-                made.append(create(shape, strides, dtype))
-        except RuntimeError as error:
-            arrays.refuse_memory(error, (*self._forms, *self._memory)[len(made)][0])
-            raise
-        starts = [*call.pointers, *[one.data_ptr() for one in made]]
-        memory = starts[-1] if self._memory else 0
-        self._run((0, memory, *[starts[at] for at in self._order]), self._stream(call.tensors))
-        return self._give([*call.tensors, *made])
-
-
-def _recorded(run: Callable[[], _R], owner: Any, call: _Asked) -> tuple[_R, Repeat | Literal["never"]]:
+def _recorded(
+    run: Callable[[], _R], owner: Any, tensors: Sequence[Any], pointers: Sequence[int]
+) -> tuple[_R, Repeat | Literal["never"]]:
     """Run a call; return what it gives, and what to start for later ones of its kind."""
-    known = [
-        range_of((at, 0), one) for at, one in enumerate(call.tensors) if call.pointers.index(call.pointers[at]) == at
-    ]
-    with recording(known) as recorder, watched(call.tensors[0], recorder):
+    with recording(ranges(tensors, pointers)) as recorder, watched(tensors[0], recorder):
         result = run()
-        found = (
-            None if recorder.refused or recorder.changes or not recorder.launches else _results(result, call, recorder)
-        )
-    if found is None or recorder.refused:
+        results = Results(tensors, recorder)
+        is_known = not (recorder.refused or recorder.changes) and recorder.launches
+        give = giver(result, results) if is_known else None
+    if give is None or recorder.refused or any(one.requires_grad for one in results.leaves):
         return result, "never"
-    give, forms, owners = found
-    renamed = [
-        Launched(one.plan, tuple((owners.get(of, of), after) for of, after in one.places), one.scalars)
-        for one in recorder.launches
-    ]
-    scratch = {Made(at): size for at, size in enumerate(recorder.made) if Made(at) not in owners}
-    lives = dict.fromkeys(scratch, range(len(renamed)))
-    device = arrays.view(call.tensors[0], "argument").device
-    explained = None
+    return result, repeat_of(recorder, results, tensors[0], give, _ran(owner)) or "never"
+
+
+def _ran(owner: Any) -> Any:
+    """Return what an op says that it ran, None where it says nothing."""
     with suppress(AttributeError, CallError):
-        explained = owner.explain()
-    try:
-        return result, Repeat(together(renamed, scratch, lives, device), forms, call.tensors[0], give, explained)
-    except NotDirect:
-        return result, "never"
-
-
-def _results(result: Any, call: _Asked, recorder: Recorder) -> tuple[Give, list[Form], dict[Any, int]] | None:
-    """Return what makes a result anew, how the tensors that it needs lie, and which memory theirs is."""
-    leaves: list[Any] = []
-    numbers: list[int] = []
-    give = _giver(result, leaves, numbers)
-    if give is None:
-        return None
-    owners: dict[Any, int] = {}
-    forms: list[Form] = []
-    before = len(call.tensors)
-    for leaf in leaves:
-        given = next((at for at, one in enumerate(call.tensors) if one is leaf), None)
-        if given is not None:
-            numbers.append(given)
-            continue
-        form = form_of(leaf)
-        if form is None or leaf.requires_grad:
-            return None
-        if form.count:
-            owner, after = recorder.place_of(leaf.data_ptr())
-            is_whole = isinstance(owner, Made) and recorder.made[owner.number] == form.count * leaf.itemsize
-            if after or not is_whole or owner in owners or not is_laid(leaf, arrays.view(leaf, "a result")):
-                return None
-            owners[owner] = before + len(forms)
-        numbers.append(before + len(forms))
-        forms.append(form)
-    return give, forms, owners
-
-
-def _giver(result: Any, leaves: list[Any], numbers: list[int]) -> Give | None:
-    """Return what makes a result of tensors, None where it holds anything else; note its tensors.
-
-    Args:
-        result: what a call gave.
-        leaves: takes its tensors, in order.
-        numbers: will hold which tensor each of these is.
-    """
-    if arrays.is_torch(result):
-        at = len(leaves)
-        leaves.append(result)
-        return lambda tensors: tensors[numbers[at]]
-    if result is None:
-        return lambda tensors: None
-    kind = cast(Any, type(result))
-    if kind is dict:
-        named = cast("dict[str, Any]", result)
-        parts = {name: _giver(one, leaves, numbers) for name, one in named.items()}
-        known = {name: part for name, part in parts.items() if part is not None}
-        if len(known) < len(parts):
-            return None
-        return lambda tensors: {name: part(tensors) for name, part in known.items()}
-    if not isinstance(result, tuple):
-        return None
-    made = [_giver(one, leaves, numbers) for one in cast("tuple[Any, ...]", result)]
-    items = [part for part in made if part is not None]
-    if len(items) < len(made) or not (kind is tuple or hasattr(kind, "_make")):
-        return None
-    build: Any = getattr(kind, "_make", kind)
-    return lambda tensors: build([item(tensors) for item in items])
+        return owner.explain()
+    return None

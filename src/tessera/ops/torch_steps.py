@@ -15,6 +15,7 @@ from typing import Any, cast
 from tessera.errors import CallError
 from tessera.ops.repeats import repeated
 from tessera.ops.steps import Arguments, Gradient, Step, as_tuple, is_followed
+from tessera.ops.tapes import filled, slots
 from tessera.ops.watching import has_modes
 
 NAMESPACE = "tessera"
@@ -24,6 +25,7 @@ _SAVED = object()
 
 _OPERATORS: dict[str, Any] = {}
 _FUNCTIONS: dict[str, Any] = {}
+_TRANSFORMED: dict[str, Any] = {}
 _LIBRARIES: list[Any] = []
 _REGISTERING = RLock()
 
@@ -44,12 +46,14 @@ def followed(step: Step, arguments: Arguments) -> Arguments:
     torch: Any = sys.modules["torch"]
     if torch.compiler.is_compiling() or not _is_plain(torch, arguments):
         return as_tuple(operator_of(step)(*arguments))
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return _transformed(step)(*arguments)
     return as_tuple(_function_of(step).apply(*arguments))
 
 
 def _is_plain(torch: Any, arguments: Arguments) -> bool:
-    """Return whether no mode or transform of PyTorch takes part in a call, and no tensor of another class."""
-    if has_modes(torch) or torch._C._functorch.peek_interpreter_stack() is not None:
+    """Return whether no mode of PyTorch takes part in a call, and no tensor of another class."""
+    if has_modes(torch):
         return False
     listed = [one for some in arguments if isinstance(some, list | tuple) for one in cast("Arguments", some)]
     if any(isinstance(one, torch.Tensor) for one in listed):  # a function sees tensors that are arguments only
@@ -69,6 +73,48 @@ def _function_of(step: Step) -> Any:
     return found
 
 
+def _transformed_of(step: Step) -> Any:
+    """Return a step as a function for `torch.func`: batches of `vmap` are computed one after the other."""
+    found: Any = _TRANSFORMED.get(step.name)
+    if found is None:
+        torch: Any = sys.modules["torch"]
+        setup, backward = _refused_setup, _refused(step.name)
+        if step.gradient is not None:
+            setup, backward = _gradient_of(step.gradient, _names(step.schema), _transformed(step.gradient.step))
+
+        def forward(*inputs: Any) -> Any:
+            return _returned(step.fresh(*inputs))
+
+        def vmap(info: Any, dims: Any, *inputs: Any) -> Any:
+            parts = [
+                as_tuple(
+                    found.apply(
+                        *(
+                            one.select(of, at) if isinstance(of, int) else one
+                            for one, of in zip(inputs, dims, strict=True)
+                        )
+                    )
+                )
+                for at in range(info.batch_size)
+            ]
+            whole = tuple(torch.stack(one) for one in zip(*parts, strict=True))
+            return _returned(whole), _returned((0,) * len(whole))
+
+        body: dict[str, Any] = {"forward": forward, "setup_context": setup, "backward": backward, "vmap": vmap}
+        statics = {name: staticmethod(function) for name, function in body.items()}
+        found = _TRANSFORMED[step.name] = type(f"{NAMESPACE}_{step.name}", (torch.autograd.Function,), statics)
+    return found
+
+
+def _transformed(step: Step) -> Callable[..., Arguments]:
+    """Return what calls a step in `torch.func`."""
+    return lambda *given: as_tuple(_transformed_of(step).apply(*given))
+
+
+def _refused_setup(_ctx: Any, _inputs: Any, _output: Any) -> None:
+    """Keep nothing."""
+
+
 def _both(step: Step) -> tuple[Any, Any]:
     """Return what computes a step, for its gradient, and what computes that."""
     run = _again(step)
@@ -80,7 +126,9 @@ def _both(step: Step) -> tuple[Any, Any]:
 
         return alone, _refused(step.name)
     again = _again(gradient.step)
-    setup, backward = _gradient_of(gradient, lambda *given: (gradient.step if is_followed(given) else again)(*given))
+    setup, backward = _gradient_of(
+        gradient, _names(step.schema), lambda *given: (gradient.step if is_followed(given) else again)(*given)
+    )
 
     def forward(ctx: Any, *inputs: Any) -> Any:
         output = _returned(run(*inputs))
@@ -155,28 +203,49 @@ def _register_gradient(torch: Any, library: Any, name: str, step: Step) -> None:
     gradient = step.gradient
     assert gradient is not None
     operator = operator_of(gradient.step)
-    setup_context, backward = _gradient_of(gradient, lambda *given: as_tuple(operator(*given)))
+    setup_context, backward = _gradient_of(gradient, _names(step.schema), lambda *given: as_tuple(operator(*given)))
     torch.library.register_autograd(name, backward, setup_context=setup_context, lib=library)
 
 
-def _gradient_of(gradient: Gradient, run: Callable[..., Arguments]) -> tuple[Any, Any]:
+def _names(schema: str) -> list[str]:
+    """Return the names of the arguments of a schema."""
+    return [one.split()[-1] for one in schema[1 : schema.index(") ->")].split(",")]
+
+
+def _gradient_of(gradient: Gradient, names: list[str], run: Callable[..., Arguments]) -> tuple[Any, Any]:
     """Return what keeps what a gradient needs, and what computes it.
 
     Args:
         gradient: the gradient.
+        names: those of the arguments of the step that it is of.
         run: its step.
     """
     torch: Any = sys.modules["torch"]
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         kept = gradient.keep(inputs, as_tuple(output))
+        for name, at, need in zip(names, gradient.of(kept), ctx.needs_input_grad, strict=False):  # PyTorch adds one
+            if at is None and need is True:  # of one tensor; the list's answer is a list
+                raise CallError(
+                    f"{name} has no gradient",
+                    code="no-gradient",
+                    help="detach it, or call the op under torch.no_grad()",
+                )
         ctx.set_materialize_grads(False)
+        noted = slots(kept)
+        ctx.is_noted = noted is not None
+        if noted is not None:
+            ctx.kept, ctx.takes = noted, [isinstance(one, torch.Tensor) for one in inputs]
+            return
         ctx.save_for_backward(*(one for one in kept if isinstance(one, torch.Tensor)))
         ctx.kept = [_SAVED if isinstance(one, torch.Tensor) else one for one in kept]
 
     def backward(ctx: Any, *grads: Any) -> Any:
-        saved = iter(ctx.saved_tensors)
-        kept = tuple(next(saved) if one is _SAVED else one for one in ctx.kept)
+        if ctx.is_noted:
+            kept = filled(ctx.kept)
+        else:
+            saved = iter(ctx.saved_tensors)
+            kept = tuple(next(saved) if one is _SAVED else one for one in ctx.kept)
         of, needed = gradient.of(kept), tuple(ctx.needs_input_grad)
         if all(grad is None for grad in grads):
             return tuple(map(_none, needed))

@@ -10,9 +10,10 @@ from importlib import import_module
 from math import prod
 from typing import Any
 
+from tessera.driver.settings import settings
 from tessera.ops import arrays
 from tessera.ops.forms import form_of
-from tessera.runtime.recording import Place, Range, Recorder
+from tessera.runtime.recording import Place, Range, Recorder, current
 from tessera.runtime.views import ArrayView
 
 CREATES = ("aten::new_empty", "aten::empty", "aten::empty_strided", "aten::empty_like")
@@ -38,8 +39,29 @@ def is_laid(array: Any, view: ArrayView) -> bool:
 
 
 def has_modes(torch: Any) -> bool:
-    """Return whether modes of PyTorch see what is called."""
-    return bool(torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack())
+    """Return whether modes of PyTorch see what is called, other than that of a recorder."""
+    recorder = current()
+    own = recorder is not None and recorder.is_watching
+    return bool(torch._C._len_torch_dispatch_stack() > own or torch._C._len_torch_function_stack())
+
+
+def is_watched(torch: Any) -> bool:
+    """Return whether something follows what runs, so that it has to run as it is written: a mode, a recorder, a user.
+
+    Gradients of PyTorch's are not asked for.
+    """
+    if current() is not None or torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
+        return True
+    switches = settings()
+    if switches.debug or switches.interpret or not switches.entry:
+        return True
+    return torch.autograd.forward_ad._current_level >= 0
+
+
+def is_captured(torch: Any, tensor: Any) -> bool:
+    """Return whether a graph of a tensor's device captures what is launched, and not what is prepared beside that."""
+    ask = getattr(getattr(torch, tensor.device.type, None), "is_current_stream_capturing", None)
+    return ask is not None and ask()
 
 
 @contextmanager
@@ -49,7 +71,11 @@ def watched(like: Any, recorder: Recorder) -> Generator[None]:
         yield
         return
     with _mode()(recorder):
-        yield
+        recorder.is_watching = True
+        try:
+            yield
+        finally:
+            recorder.is_watching = False
 
 
 @cache

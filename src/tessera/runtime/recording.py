@@ -101,6 +101,8 @@ class Recorder:
         """Why the work cannot be launched again, empty if it can."""
         self.changes = False
         """Whether PyTorch was told that the work changes tensors that it is given."""
+        self.is_watching = False
+        """Whether a mode of PyTorch tells what the work does there."""
 
     def take(self, start: int, size: int, owner: object = None) -> None:
         """Note memory that the work takes for itself."""

@@ -84,7 +84,7 @@ def counted(monkeypatch):
     """Count repeats."""
     count = []
     run = repeats.Repeat.__call__
-    monkeypatch.setattr(repeats.Repeat, "__call__", lambda self, call: (count.append(1), run(self, call))[1])
+    monkeypatch.setattr(repeats.Repeat, "__call__", lambda self, *given: (count.append(1), run(self, *given))[1])
     return count
 
 

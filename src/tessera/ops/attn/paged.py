@@ -93,7 +93,7 @@ class PagedAttention:
         """
         queries = by_layout(q, layout)
         groups = _check_pages(queries, k_pages, v_pages, page_table, lengths)
-        if needs_gradient((q, k_pages, v_pages, sinks)):
+        if needs_gradient((q, k_pages, v_pages, sinks, k_scale, v_scale)):
             raise refused("attention to pages has no gradients", "no-gradient", "call it under torch.no_grad()")
         if softcap is not None and not (softcap > 0 and isfinite(softcap)):
             raise refused(f"softcap is {softcap}", "bad-argument", "it is positive, or None")
@@ -228,7 +228,7 @@ def append_kv(
     rows.same_shape(k, "k", (k.shape[0], k.shape[1], groups, k.shape[3]))
     rows.same_shape(v, "v", (*k.shape[:3], v_pages.shape[3]))
     rows.same_dtype(v, "v", k, "k")
-    check_no_gradient((k, v, k_pages, v_pages))
+    check_no_gradient((k, v, k_pages, v_pages, k_scale, v_scale))
     check_not_traced(k, v, k_pages, v_pages)
     scales = [_factors(one, name, groups, k) for one, name in ((k_scale, "k_scale"), (v_scale, "v_scale"))]
     if 0 in k.shape:

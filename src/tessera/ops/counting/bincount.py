@@ -14,7 +14,7 @@ from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType, i64
 from tessera.ops import arrays, reduce, rows
 from tessera.ops.counting import kernels
-from tessera.ops.counting.steps import COUNT, WIDE, plain
+from tessera.ops.counting.steps import COUNT, WIDE, without_gradient
 from tessera.ops.lookup.steps import BACKWARD as ROW_SUMS
 from tessera.ops.operation import library_op
 from tessera.ops.reduce.base import INTEGERS
@@ -42,7 +42,8 @@ class Bincount:
             are read back, so a call waits for the device. There are no gradients.
 
         Raises:
-            CallError: `not-an-array`, `wrong-rank`, `wrong-shape`, `wrong-dtype` or `bad-argument`.
+            CallError: `not-an-array`, `wrong-rank`, `wrong-shape`, `wrong-dtype`, `bad-argument`, or
+                `no-gradient` for weights that need one.
 
         Numerics:
             Weights of one number are added up in their dtype, in one order: the same bits in every run.
@@ -53,7 +54,7 @@ class Bincount:
         if weights is None:
             return COUNT(input, count)[0]
         wide = input if arrays.dtype_of(input).name in ("i32", "i64") else WIDE(input)[0]
-        return ROW_SUMS(plain(weights).reshape(-1, 1), wide, count, -1)[0].reshape(-1)
+        return ROW_SUMS(without_gradient(weights, "weights").reshape(-1, 1), wide, count, -1)[0].reshape(-1)
 
     def reference(self, input: Any, weights: Any = None, minlength: int = 0) -> Any:
         """Return the exact result in NumPy, sums in float64."""

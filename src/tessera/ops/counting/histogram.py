@@ -14,7 +14,7 @@ from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType, f32
 from tessera.ops import arrays, reduce, rows
 from tessera.ops.counting import kernels
-from tessera.ops.counting.steps import RANGES, plain
+from tessera.ops.counting.steps import RANGES, without_gradient
 from tessera.ops.operation import library_op
 from tessera.ops.refusals import checked
 from tessera.target.artifact import Artifact
@@ -40,7 +40,8 @@ class Histogram:
             gradients.
 
         Raises:
-            CallError: `not-an-array`, `wrong-dtype`, or `bad-argument` (also for ends that are not finite).
+            CallError: `not-an-array`, `wrong-dtype`, `bad-argument` (also for ends that are not finite), or
+                `no-gradient` for an input that needs one.
 
         Numerics:
             Counted in i64 and rounded once. An element's range is computed in f32 (f64 for f64): one that is a
@@ -50,7 +51,7 @@ class Histogram:
         """
         arrays.shape_of(input, "input")
         rows.float_dtype(input, "input")
-        x = rows.vector(plain(input))
+        x = rows.vector(without_gradient(input, "input"))
         if index(bins) < 1:
             raise _wrong(f"bins is {bins}", "it is 1 or more")
         low, high = _ends(x, min, max)

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import i64, u8
 from tessera.ops import arrays, rows
 from tessera.ops.counting import kernels
 from tessera.ops.running.steps import CUMSUM
-from tessera.ops.steps import Arguments, Step, like
+from tessera.ops.steps import Arguments, Step, like, needs_gradient
 
 
-def plain(array: Any) -> Any:
-    """Return an array that PyTorch asks no gradients of."""
-    return array.detach() if arrays.is_torch(array) else array
+def without_gradient(array: Any, name: str) -> Any:
+    """Return an argument of an op that has no gradients.
+
+    Raises:
+        CallError: `no-gradient` where PyTorch asks for one.
+    """
+    if needs_gradient((array,)):
+        raise CallError(
+            f"{name} has no gradient",
+            code="no-gradient",
+            location=caller_location(),
+            help="detach it, or call the op under torch.no_grad()",
+        )
+    return array
 
 
 def _count_results(x: Any, count: Any) -> Arguments:

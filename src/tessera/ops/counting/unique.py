@@ -12,7 +12,7 @@ from tessera.driver.compile import compile as compiled
 from tessera.numerics.dtypes import DType, f32
 from tessera.ops import arrays, reduce, rows
 from tessera.ops.counting import kernels
-from tessera.ops.counting.steps import PLACES, RUNS, plain
+from tessera.ops.counting.steps import PLACES, RUNS, without_gradient
 from tessera.ops.operation import library_op
 from tessera.ops.reduce.base import number_dtype
 from tessera.ops.refusals import checked
@@ -39,14 +39,14 @@ class UniqueConsecutive:
             waits for the device. There are no gradients.
 
         Raises:
-            CallError: `not-an-array`, `wrong-dtype`, or `bad-argument`.
+            CallError: `not-an-array`, `wrong-dtype`, `bad-argument`, or `no-gradient` for an input that needs one.
 
         Source: `torch.unique_consecutive`.
         """
         shape = arrays.shape_of(input, "input")
         number_dtype(input)
         check_known(input, "the number of runs")
-        x = rows.vector(plain(input))
+        x = rows.vector(without_gradient(input, "input"))
         (places,) = PLACES(x)
         count = int(arrays.host(reduce.max(places))) if x.shape[0] else 0
         values, inverse, counts = RUNS(x, places, count)

@@ -37,7 +37,7 @@ from tessera.ops.linalg.problem import Options, check_sizes, default_out
 from tessera.ops.operation import with_checked_methods
 from tessera.ops.refusals import WRONG_ARGUMENT, refuse
 from tessera.ops.rules import RULES
-from tessera.ops.steps import is_seen, versioned
+from tessera.ops.steps import is_seen, needs_gradient, versioned
 from tessera.ops.traced import traced_among
 from tessera.runtime.readers import FOREIGN_ERRORS, READERS
 from tessera.schedule.products import ALIGN_BYTES
@@ -168,11 +168,14 @@ class Gemm:
                 beside = {"scale_a": scale_a, "scale_b": scale_b, "epilogue": epilogue, "stream": stream}
                 return whole.gemm(a, b, c, out, alpha, beta, None, beside, options)
             is_alone = stream is c is scale_a is scale_b is epilogue is None
-            if is_seen((a, b, c, out)):
-                found = self._followed(a, b, c, out, is_alone and alpha == 1, options)
+            numbers = type(alpha) is type(beta) is float
+            beside = () if is_alone and numbers else beside_of(alpha, beta, scale_a, scale_b, epilogue)
+            if is_seen((a, b, c, out, *beside)):
+                is_plain = is_alone and not needs_gradient(beside) and alpha == 1
+                found = self._followed(a, b, c, out, is_plain, options, beside)
                 if found is not None:
                     return found
-            if is_alone and type(alpha) is type(beta) is float and alpha == 1 and beta == 0:
+            if is_alone and numbers and alpha == 1 and beta == 0:
                 found = self._run_plain(a, b, out, options)
             else:
                 found = self.run(a, b, c, out, alpha, beta, None, scale_a, scale_b, epilogue, options, stream)
@@ -183,11 +186,13 @@ class Gemm:
             refuse(Gemm.__call__, locals(), error)
             raise
 
-    def _followed(self, a: Any, b: Any, c: Any, out: Any, is_plain: bool, options: tuple[Any, ...]) -> Any:
+    def _followed(
+        self, a: Any, b: Any, c: Any, out: Any, is_plain: bool, options: tuple[Any, ...], beside: tuple[Any, ...]
+    ) -> Any:
         """Return a product that PyTorch follows, None where it does not have to."""
         from tessera.ops.linalg.steps import followed_matrices
 
-        return followed_matrices(a, b, c, out, is_plain, options, (2, 3) if self._batched else (2,))
+        return followed_matrices(a, b, c, out, is_plain, options, (2, 3) if self._batched else (2,), beside)
 
     def plain(self, a: Any, b: Any, out: Any = None) -> Any:
         """Return a product of two operands as they are, inside of graphs and operators: PyTorch does not see it.
@@ -461,6 +466,14 @@ def _spread(scale: Any, shape: tuple[int, ...], line: int) -> Any:
         if factors.shape[axis] != sizes[axis]:
             factors = factors.repeat(128, axis)
     return factors[: sizes[0], : sizes[1]]
+
+
+def beside_of(*values: Any) -> tuple[Any, ...]:
+    """Return what may be tensors beside a product's operands: factors, scales, and what an epilogue has."""
+    flat: list[Any] = []
+    for value in values:
+        flat += value.values if isinstance(value, epi.Epilogue) else (value,)
+    return tuple(flat)
 
 
 def _number(value: Any, name: str) -> Any:

@@ -86,7 +86,7 @@ class Grouped:
         """
         if isinstance(a, list | tuple):
             return _each(cast("Sequence[Any]", a), b, out, trans_b, epilogue, out_dtype)
-        if needs_gradient((a, b)):
+        if needs_gradient((a, b, out, *(() if epilogue is None else epilogue.values))):
             raise refused("products of groups have no gradient", "no-gradient", "call it under torch.no_grad()")
         if offsets is None:
             raise CallError(

@@ -134,9 +134,10 @@ class Linear:
         options = (*LAYER[:2], out_dtype, None, compute, *LAYER[5:])
         if traced_among((x, w)) is not None:
             return whole.gemm(x, w, None, out, 1.0, 0.0, bias, {"epilogue": epilogue, "stream": stream}, options)
-        if is_followed((x, w, bias, out)):
+        beside = () if epilogue is None else epilogue.values
+        if is_followed((x, w, bias, out, *beside)):
             is_plain = epilogue is compute is stream is None
-            found = followed(x, _weights(w).mT, bias, out, out_dtype, is_plain)
+            found = followed(x, _weights(w).mT, bias, out, out_dtype, is_plain, beside)
             if found is not None:
                 return found
         if len(getattr(x, "shape", ())) == 2:

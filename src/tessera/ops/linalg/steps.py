@@ -134,7 +134,9 @@ PRODUCT = Step(
 )
 
 
-def followed(a: Any, b: Any, bias: Any, out: Any, out_dtype: DType | None, is_plain: bool = True) -> Any:
+def followed(
+    a: Any, b: Any, bias: Any, out: Any, out_dtype: DType | None, is_plain: bool = True, beside: Sequence[Any] = ()
+) -> Any:
     """Return a product that PyTorch follows, None where it does not have to: it is computed as any other.
 
     Args:
@@ -144,14 +146,15 @@ def followed(a: Any, b: Any, bias: Any, out: Any, out_dtype: DType | None, is_pl
         out: array for the result, which has no gradient and is in no graph: it is refused.
         out_dtype: dtype of the result, or None.
         is_plain: whether nothing else is asked for.
+        beside: what else may be tensors, which have no gradients.
 
     Raises:
         CallError: `no-gradient`, `out-needs-no-gradient`, `not-in-graphs`, or as for `op.matmul`.
     """
     if out is not None:
-        check_no_gradient((a, b, bias, out))
+        check_no_gradient((a, b, bias, out, *beside))
         check_not_traced(a, b, out)
-    if not is_plain and needs_gradient((a, b, bias)):
+    if not is_plain and needs_gradient((a, b, bias, *beside)):
         raise CallError(_REFUSED, code="no-gradient", location=caller_location(), help=_HELP)
     if not is_plain and sys.modules["torch"].compiler.is_compiling():
         raise CallError(_REFUSED, code="not-in-graphs", help=_HELP)  # without a place, which cannot be traced
@@ -161,7 +164,14 @@ def followed(a: Any, b: Any, bias: Any, out: Any, out_dtype: DType | None, is_pl
 
 
 def followed_matrices(
-    a: Any, b: Any, c: Any, out: Any, is_plain: bool, options: Sequence[Any], ranks: Sequence[int]
+    a: Any,
+    b: Any,
+    c: Any,
+    out: Any,
+    is_plain: bool,
+    options: Sequence[Any],
+    ranks: Sequence[int],
+    beside: Sequence[Any],
 ) -> Any:
     """Return a product of matrices, or of batches of them, that PyTorch follows; see `followed`.
 
@@ -173,6 +183,7 @@ def followed_matrices(
         is_plain: whether there is nothing beside operands and options.
         options: the fields of `Options`.
         ranks: how many dimensions an operand may have.
+        beside: what else may be tensors.
 
     Raises:
         CallError: `wrong-rank`, or as for `followed`.
@@ -182,4 +193,4 @@ def followed_matrices(
             raise CallError(f"{name} has the shape {tuple(operand.shape)}", code="wrong-rank")
     left, right = (one.mT if turned else one for one, turned in zip((a, b), options[:2], strict=True))
     is_plain = is_plain and tuple(options[_MEANING:]) == Options().values()[_MEANING:]
-    return followed(left, right, c, out, options[2], is_plain)
+    return followed(left, right, c, out, options[2], is_plain, beside)
