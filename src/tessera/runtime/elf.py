@@ -54,6 +54,20 @@ class Symbol(NamedTuple):
     value: int
 
 
+class Image(NamedTuple):
+    """The code of a function, with all that it needs; it runs wherever it lies.
+
+    Args:
+        data: the code and its constants.
+        entry: where the function begins.
+        align: what its address is a multiple of.
+    """
+
+    data: bytes
+    entry: int
+    align: int
+
+
 class MappedObject:
     """Object code in memory of its own, executable while this lives.
 
@@ -102,6 +116,26 @@ def functions_of(code: bytes) -> tuple[str, ...]:
     """Return the global functions that an object defines."""
     symbols = symbols_of(code, sections_of(code))
     return tuple(symbol.name for symbol in symbols if symbol.info == _GLOBAL_FUNCTION and symbol.section)
+
+
+def image_of(code: bytes, name: str) -> Image | None:
+    """Return a function of an object, None where it needs anything from elsewhere.
+
+    Args:
+        code: an object for x86-64.
+        name: the function.
+    """
+    if code[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<HH", code, 0x10) != (_RELOCATABLE, _X86_64):
+        return None
+    sections = sections_of(code)
+    places, symbols = _places(sections), symbols_of(code, sections)
+    if places is None or any(one.name and not one.section for one in symbols):
+        return None
+    image = _image(code, sections, places, symbols)
+    if image is None:
+        return None
+    entry = next(places[one.section] + one.value for one in symbols if one.name == name)
+    return Image(bytes(image), entry, max(sections[number].align for number in places))
 
 
 def map_object(code: bytes) -> MappedObject | None:

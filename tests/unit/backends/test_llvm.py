@@ -156,3 +156,40 @@ def test_vector_types_and_splats():
     assert (str(type_), type_.mangled) == ("<8 x float>", "v8f32")
     assert type_.splat("0.0") == "splat (float 0.0)"
     assert LLVMType("i32").splat("3") == "3"
+
+
+def test_scalars_are_computed_once_where_all_ways_lead_through():
+    fn = FunctionText("define void @f(i64 %n)", once=True)
+    first = fn.assign("mul i64 %n, 4")
+    fn.branch_if("%c", "then", "else")
+    fn.start("then")
+    assert fn.assign("mul i64 %n, 4") == first
+    inner = fn.assign("add i64 %n, 1")
+    fn.branch("join")
+    fn.start("else")
+    assert fn.assign("add i64 %n, 1") != inner  # the other arm does not lead through it
+    fn.branch("join")
+    fn.start("join")
+    assert fn.assign("mul i64 %n, 4") == first
+    assert fn.assign("add i64 %n, 1") not in (inner, first)
+    loaded = fn.assign("load i64, ptr %p")
+    assert fn.assign("load i64, ptr %p") != loaded  # what is in memory may have changed
+
+
+def test_scalars_of_a_loop_are_not_known_behind_what_leaves_it_earlier():
+    fn = FunctionText("define void @f(i64 %n)", once=True)
+    fn.branch("head")
+    fn.start("head")
+    at_head = fn.assign("mul i64 %n, 4")
+    fn.branch_if("%c", "body", "exit")
+    fn.start("body")
+    inside = fn.assign("add i64 %n, 2")
+    fn.branch("head")
+    fn.start("exit")
+    assert fn.assign("mul i64 %n, 4") == at_head
+    assert fn.assign("add i64 %n, 2") != inside
+
+
+def test_each_scalar_is_computed_anew_by_default():
+    fn = FunctionText("define void @f(i64 %n)")
+    assert fn.assign("mul i64 %n, 4") != fn.assign("mul i64 %n, 4")

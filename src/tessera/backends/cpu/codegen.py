@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import threading
 from functools import cache
 from typing import Any
 
@@ -44,10 +45,24 @@ def _disable_rescheduling() -> None:
     _llvm.set_option("tessera", "-twoaddr-reschedule=false")
 
 
+class _Machines(threading.local):
+    """The machines of a thread, by what they are made of: what LLVM derives from features takes a millisecond."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[str, str, str], Any] = {}
+
+
+_machines = _Machines()
+
+
 def _machine(triple: str, cpu: str, features: str, native: bool) -> Any:
     _initialize(native)
-    target = _llvm.Target.from_triple(triple)
-    return target.create_target_machine(cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small")
+    key = triple, cpu, features
+    if key not in _machines.found:
+        target = _llvm.Target.from_triple(triple)
+        made = target.create_target_machine(cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small")
+        _machines.found[key] = made
+    return _machines.found[key]
 
 
 def _hide_products(ir: str) -> str:

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from tessera.backends.cpu import atomics, codegen, memory, misc, products
 from tessera.backends.cpu.emitter import AssertTable, CpuEmitter
 from tessera.backends.cpu.features import required_features
 from tessera.backends.cpu.host import resolve
+from tessera.backends.cpu.shared import can_share, linked, texts_of
 from tessera.backends.llvm.assembly import refusing_assembly
 from tessera.backends.llvm.code import CompiledCode
 from tessera.backends.llvm.refusals import refusal
@@ -41,8 +42,12 @@ def emit_llvm(module: ModuleOp, target: TargetRecord) -> tuple[str, dict[str, An
         module: functions of the vector model.
         target: the CPU.
     """
-    target = resolve(target)
-    text, asserts = ModuleText(triple=target.triple), AssertTable()
+    text, facts = _emitted(module, resolve(target), shares=False)
+    return text.render(), facts
+
+
+def _emitted(module: ModuleOp, target: TargetRecord, shares: bool) -> tuple[ModuleText, dict[str, Any]]:
+    text, asserts = ModuleText(triple=target.triple, shares=shares), AssertTable()
     kernels: dict[str, dict[str, int]] = {}
     for func in module.ops:
         if isinstance(func, FuncOp):
@@ -57,7 +62,7 @@ def emit_llvm(module: ModuleOp, target: TargetRecord) -> tuple[str, dict[str, An
         "kernels": kernels,
         "asserts": asserts.records,
     }
-    return text.render(), facts
+    return text, facts
 
 
 def scratch_bytes(func: FuncOp) -> int:
@@ -85,17 +90,30 @@ def compile_cpu(module: ModuleOp, target: TargetRecord, dump: Collection[str] = 
         LanguageError: `bad-assembly` when it rejects inline assembly.
     """
     target = resolve(target)
-    ir, facts = emit_llvm(module, target)
-    request = _request(ir, target, dump)
     with refusing_assembly(module) as has_assembly:
         if has_assembly:  # one that is wrong ends the process
-            return _compiled(ir, facts, dump, *_compile_apart(request))
-    if not request["native"]:
-        return _compiled(ir, facts, dump, *_compile_apart(request))
+            return _compiled_apart(module, target, dump)
+    if target.name != "cpu":
+        return _compiled_apart(module, target, dump)
     try:
-        return _compiled(ir, facts, dump, *codegen.compile_ir(**request))
+        return _compiled_here(module, target, dump)
     except RuntimeError as error:
         raise CompilerFault(f"LLVM rejects the code: {error}", code="llvm-failed") from error
+
+
+def _compiled_apart(module: ModuleOp, target: TargetRecord, dump: Collection[str]) -> CompiledCode:
+    ir, facts = emit_llvm(module, target)
+    return _compiled([ir], facts, dump, *_compile_apart(_request(ir, target, dump)))
+
+
+def _compiled_here(module: ModuleOp, target: TargetRecord, dump: Collection[str]) -> CompiledCode:
+    if can_share(target) and {"ll", "asm"}.isdisjoint(dump):
+        text, facts = _emitted(module, target, shares=True)
+        whole = linked(text, lambda ir: codegen.compile_ir(**_request(ir, target, ()))[0])
+        if whole is not None:
+            return _compiled([*texts_of(text)], facts, (), *codegen.compile_ir(**_request(whole, target, ())))
+    ir, facts = emit_llvm(module, target)
+    return _compiled([ir], facts, dump, *codegen.compile_ir(**_request(ir, target, dump)))
 
 
 def write_cpu(module: ModuleOp, target: TargetRecord) -> CompiledCode:
@@ -116,7 +134,7 @@ def resume_cpu(ir: str, target: TargetRecord, dump: Collection[str]) -> Compiled
         VerifyError: LLVM rejects the text; has the line where LLVM tells it.
     """
     try:
-        return _compiled(ir, {}, dump, *_compile_apart(_request(ir, resolve(target), dump)))
+        return _compiled([ir], {}, dump, *_compile_apart(_request(ir, resolve(target), dump)))
     except CompilerFault as error:
         raise refusal(error.message, ir) from error
 
@@ -133,9 +151,12 @@ def _request(ir: str, target: TargetRecord, dump: Collection[str]) -> dict[str, 
     }
 
 
-def _compiled(ir: str, facts: dict[str, Any], dump: Collection[str], code: bytes, assembly: str) -> CompiledCode:
-    texts: dict[str, str | bytes] = {"ll": ir, "asm": assembly}
-    facts = {**facts, "instructions": {"fma": len(_FMA.findall(ir))}}
+def _compiled(
+    irs: Sequence[str], facts: dict[str, Any], dump: Collection[str], code: bytes, assembly: str
+) -> CompiledCode:
+    """Return code with what is known of it; the first text is the module's, others are those of what it calls."""
+    texts: dict[str, str | bytes] = {"ll": irs[0], "asm": assembly}
+    facts = {**facts, "instructions": {"fma": sum(len(_FMA.findall(ir)) for ir in irs)}}
     if assembly:
         facts["instructions"] = dict(Counter(_COUNTED.findall(assembly)))
         facts["spills"] = len(_SPILL.findall(assembly))

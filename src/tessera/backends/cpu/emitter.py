@@ -96,7 +96,7 @@ class CpuEmitter(Emitter):
         name = func.sym_name.data
         attributes = module.attributes("nounwind")
         signature = f"define void @{name}(ptr noalias %params, i64 %first, i64 %last) {attributes}"
-        super().__init__(module, FunctionText(signature), func.profile.data)
+        super().__init__(module, FunctionText(signature, once=True), func.profile.data)
         self.func = func
         self.target = target
         self.asserts = asserts

@@ -8,6 +8,7 @@ for it. Where the order is given (`chain`), they begin with what memory holds.
 from __future__ import annotations
 
 from tessera.backends.cpu.instructions import multiply_add
+from tessera.backends.cpu.shared import shared_function
 from tessera.backends.cpu.texts import LINE_BYTES, prefetch
 from tessera.backends.llvm.ops import I64, Ops
 from tessera.backends.llvm.text import FunctionText, ModuleText, phi_text
@@ -48,7 +49,6 @@ class Block:
         a_stride: distance of two rows of the left operand, None where it is an argument.
         a_step: distance of two elements of such a row: 1 unless the operand is stored by columns.
         b_stride: distance of two steps in a panel.
-        c_stride: distance of two rows of accumulators.
         operand: vector of operands.
         total: vector of sums.
         whole: whether the depth is a multiple of `UNROLL`, and not 0.
@@ -63,7 +63,6 @@ class Block:
     vectors: int
     a_stride: int | None
     b_stride: int
-    c_stride: int
     operand: LLVMType
     total: LLVMType
     whole: bool
@@ -86,18 +85,21 @@ class Block:
         """A symbol that tells kernels apart."""
         stride = "n" if self.a_stride is None else str(self.a_stride)
         stride += f"by{self.a_step}" * (self.a_step > 1)
-        sizes = f"{self.rows}x{self.vectors}_{stride}_{self.b_stride}_{self.c_stride}"
+        sizes = f"{self.rows}x{self.vectors}_{stride}_{self.b_stride}"
         return f"tessera_mma_{self.instruction}_{self.total.mangled}_{sizes}{self._flags}"
 
 
-def block_kernel(module: ModuleText, target: TargetRecord, block: Block) -> str:
-    """Define the kernel `void (a, b, c, depth, shift, pitch, odd)` once, and return its symbol.
+def block_kernel(module: ModuleText, target: TargetRecord, block: Block, shared: bool) -> str:
+    """Define the kernel `void (a, b, c, step, depth, …)` once, and return its symbol.
 
-    It adds `rows` x `depth` times `depth` x `vectors` to the accumulators; `shift` holds what is subtracted from each
-    row first, where bytes are shifted; `pitch` is the distance of rows in bytes, where they are read in place; `odd`
-    is 1 when the last pair of the depth holds one term.
+    It adds `rows` x `depth` times `depth` x `vectors` to the accumulators, whose rows are `step` apart. Where rows are
+    read in place, `pitch` follows, their distance in bytes; where bytes are shifted `shift`, which holds what is
+    subtracted from each row first; and `odd`, which is 1 when the last pair of the depth holds one term. `shared` says
+    whether other products have the same one.
     """
-    if not module.has(block.name):
+    if shared:
+        shared_function(module, target, block.name, block, lambda where: _Kernel(where, target, block).render())
+    elif not module.has(block.name):
         module.define(block.name, _Kernel(module, target, block).render())
     return block.name
 
@@ -108,11 +110,12 @@ class _Kernel:
     def __init__(self, module: ModuleText, target: TargetRecord, block: Block):
         attributes = module.attributes("nounwind noinline")
         signature = (
-            f"define internal void @{block.name}(ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %depth, "
-            f"ptr noalias %shift, i64 %pitch, i64 %odd) {attributes}"
+            f"define internal void @{block.name}(ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %step, "
+            f"i64 %depth{', i64 %pitch' * (block.a_stride is None)}{', ptr noalias %shift' * block.shifted}"
+            f"{', i64 %odd' * block.odd}) {attributes}"
         )
         self.module, self.target, self.block = module, target, block
-        self.fn = FunctionText(signature)
+        self.fn = FunctionText(signature, once=True)
         self.ops = Ops(module, self.fn)
         self.align = BYTES[block.total.element]
         self.bases: list[str] = []
@@ -120,11 +123,9 @@ class _Kernel:
     def render(self) -> str:
         """Return the function's text."""
         fn, block, ops = self.fn, self.block, self.ops
-        places = [
-            ops.gep(block.total.element, "%c", str(row * block.c_stride + vector * block.total.width))
-            for row in range(block.rows)
-            for vector in range(block.vectors)
-        ]
+        element, width = block.total.element, block.total.width
+        rows = ["%c"] + [ops.gep(element, "%c", fn.assign(f"mul nsw i64 %step, {row}")) for row in range(1, block.rows)]
+        places = [ops.gep(element, row, str(vector * width)) for row in rows for vector in range(block.vectors)]
         totals = ["zeroinitializer"] * len(places)
         if block.goes_on:
             totals = [fn.assign(f"load {block.total}, ptr {place}, align {self.align}") for place in places]

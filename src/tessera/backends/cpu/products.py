@@ -6,6 +6,7 @@ known only at run time: then there is a kernel for each size that blocks of rows
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tessera.backends.cpu.ahead import Ahead, ask_function
@@ -13,6 +14,7 @@ from tessera.backends.cpu.amx import DOTS
 from tessera.backends.cpu.dots import DotLoops, dot_name
 from tessera.backends.cpu.emitter import CPU, CpuEmitter
 from tessera.backends.cpu.microkernel import BYTES, FLIP, UNROLL, Block, block_kernel, block_rows
+from tessera.backends.cpu.shared import shared_function
 from tessera.backends.cpu.streams import Stream, StreamLoops
 from tessera.backends.cpu.texts import Loops, Size, sized
 from tessera.backends.cpu.tile_streams import TileStreamLoops
@@ -70,7 +72,7 @@ class Product:
         a_stride: elements between two rows of the left operand; None where they are read in place, at a distance
             that is known at run time.
         a_step: elements between two elements of such a row.
-        c_stride: elements between two rows of the sums.
+        c_stride: elements between two rows of the sums; None where it is an argument (vector units).
         panel: steps and columns of a panel of the right operand.
         room: rows and columns of the sums.
         operand: vector of operands.
@@ -84,7 +86,7 @@ class Product:
     instruction: str
     sizes: tuple[int | None, int | None, int | None]
     a_stride: int | None
-    c_stride: int
+    c_stride: int | None
     panel: tuple[int, int]
     room: tuple[int, int]
     operand: LLVMType
@@ -100,7 +102,7 @@ class Product:
         """A symbol that tells functions apart."""
         sizes = "x".join("n" if size is None else str(size) for size in self.sizes)
         step = f"by{self.a_step}" * (self.a_step > 1)
-        strides = f"{_stride_name(self.a_stride)}{step}_{self.c_stride}"
+        strides = f"{_stride_name(self.a_stride)}{step}_{_stride_name(self.c_stride)}"
         shapes = "_".join(f"{shape[0]}x{shape[1]}" for shape in (self.room, self.panel))
         ahead = f"_{self.ahead}" * (self.ahead > 0) + "_f" * self.fresh + "_z" * self.begins
         ahead += f"_c{self.copy_stride}" * (self.copy_stride > 0)
@@ -111,7 +113,8 @@ class Product:
         """What the function takes."""
         return (
             f"define internal void @{self.name}(ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %rows, "
-            f"i64 %columns, i64 %depth{', i64 %pitch' * (self.a_stride is None)}"
+            f"i64 %columns, i64 %depth{', i64 %step' * (self.c_stride is None)}"
+            f"{', i64 %pitch' * (self.a_stride is None)}"
             f"{', ptr noalias %copy' * (self.copy_stride > 0)}"
             f"{', ptr %ahead, i64 %distance, i64 %wanted' * (self.ahead > 0)}{', i1 %fresh, i64 %height' * self.fresh})"
         )
@@ -136,15 +139,11 @@ def emit_product(emitter: CpuEmitter, op: ProductOp) -> None:
         turned = column != "1"
         given.append(f"i64 {column if turned else row}")
         name = dot_name(product) if turned else name
-        if product.instruction in DOTS:
-            loops: Loops = TileStreamLoops(module, product)
-        else:
-            loops = (DotLoops if turned else StreamLoops)(module, target, product)
+        write = _written_stream(target, product, turned)
     else:
-        if product.instruction in DOTS:
-            loops = TileLoops(module, product)
-        else:
-            loops = _Loops(module, target, product)
+        write = _written(target, product)
+        if product.c_stride is None:
+            given.append(f"i64 {op.acc.type.strides[0]}")
         if product.a_stride is None:
             a, pitch = _left_in_place(emitter, op, a)
             given.append(pitch)
@@ -154,9 +153,30 @@ def emit_product(emitter: CpuEmitter, op: ProductOp) -> None:
             given += _rows_ahead(emitter, op)
         if product.fresh and op.fresh is not None:
             given += [f"i1 {emitter.unit(op.fresh)}", f"i64 {op.acc.type.shape[0]}"]
-    if not module.has(name):
-        module.define(name, loops.render())
+    if is_shared(product.sizes):
+        shared_function(module, target, name, (name, product), write)
+    elif not module.has(name):
+        module.define(name, write(module))
     emitter.fn.line(f"call void @{name}(ptr {a}, ptr {b}, ptr {c}, {', '.join(given)})")
+
+
+def is_shared(sizes: Sequence[int | None]) -> bool:
+    """Return whether other kernels have the functions of a product: few have one of the same sizes, if it has any."""
+    return all(size is None for size in sizes)
+
+
+def _written(target: TargetRecord, product: Product) -> Callable[[ModuleText], str]:
+    """Return what writes a product's function."""
+    if product.instruction in DOTS:
+        return lambda where: TileLoops(where, product).render()
+    return lambda where: _Loops(where, target, product).render()
+
+
+def _written_stream(target: TargetRecord, stream: Stream, turned: bool) -> Callable[[ModuleText], str]:
+    """Return what writes the function of a product whose right operand is read in place, perhaps by columns."""
+    if stream.instruction in DOTS:
+        return lambda where: TileStreamLoops(where, stream).render()
+    return lambda where: (DotLoops if turned else StreamLoops)(where, target, stream).render()
 
 
 def _left_in_place(emitter: CpuEmitter, op: ProductOp, a: str) -> tuple[str, str]:
@@ -191,7 +211,7 @@ def _product_of(emitter: CpuEmitter, op: ProductOp) -> Product | Stream:
             name,
             sizes,
             a.strides[0] if isinstance(a, BufferType) else None,
-            acc.strides[0],
+            acc.strides[0] if name in DOTS else None,
             (b.shape[1], b.shape[2]),
             (acc.shape[0] * op.strips.data, acc.shape[1]),
             LLVMType(llvm_element(dtype_of(b.element)), lanes),
@@ -257,7 +277,10 @@ class _Loops(Loops):
             self.fn.line(f"store i64 0, ptr {self.asked}, align 8")
         if self.product.copy_stride:
             self._copy_if_crowded(extents)
-        self._part(self.left, "%b", "%c", extents)
+        if groups.known is None:
+            self._cut(extents)
+        else:
+            self._part(self.left, "%b", "%c", extents)
         self.fn.line("ret void")
         return self.fn.render()
 
@@ -329,18 +352,43 @@ class _Loops(Loops):
 
         self.pieces(full, rest, self.product.begins, piece)
 
+    def _cut(self, extents: tuple[Size, Size, Size]) -> None:
+        """Run the vector units on parts of the depth, which is known only at run time."""
+        rows, columns, groups = extents
+        if self.product.panel[0] <= self.cut:
+            self.if_any(groups, lambda: self._panels(self.left, "%b", "%c", extents, self.odd))
+            return
+        raised = self.fn.assign(f"add nsw i64 {groups.text}, {self.cut - 1}")
+
+        def piece(number: str) -> None:
+            first = self.times(number, self.cut)
+            left = self.fn.assign(f"sub nsw i64 {groups.text}, {first}")
+            is_last = self.ops.compare("sle", I64, left, str(self.cut))
+            length = self.fn.assign(f"select i1 {is_last}, i64 {left}, i64 {self.cut}")
+            odd = self.odd if self.odd == "0" else self.fn.assign(f"select i1 {is_last}, i64 {self.odd}, i64 0")
+            at = self._at_depth(self.left, "%b", first)
+            self._panels(*at, "%c", (rows, columns, Size(length, None)), odd)
+
+        self.repeat(Size(self.fn.assign(f"sdiv i64 {raised}, {self.cut}"), None), piece)
+
     def _panels(self, a: str, b: str, c: str, extents: tuple[Size, Size, Size], odd: str) -> None:
         rows, columns, groups = extents
-        full, rest = self.divided(columns, self.width)
+        lanes = self.product.total.width
 
         def panel(number: str, vectors: int) -> None:
             self._rows(a, *self._at_panel(b, c, number), rows, vectors, (groups, odd))
 
-        self.repeat(full, lambda number: panel(number, self.vectors))
-        lanes = self.product.total.width
-        if rest.known is not None:
+        if columns.known is not None:
+            full, rest = self.divided(columns, self.width)
+            self.repeat(full, lambda number: panel(number, self.vectors))
             self.if_any(rest, lambda: panel(full.text, -(-(rest.known or 1) // lanes)))
             return
+        # What needs all vectors of a panel is a whole one, whose last columns nobody reads.
+        full, _ = self.divided(Size(self.fn.assign(f"add nsw i64 {columns.text}, {lanes - 1}"), None), self.width)
+        rest = Size(self.fn.assign(f"sub nsw i64 {columns.text}, {self.times(full.text, self.width)}"), None)
+        widths = self._widths()
+        if self.vectors in widths:
+            self.repeat(full, lambda number: panel(number, self.vectors))
 
         def choose(widths: list[int]) -> None:
             """Take the narrowest of the kernels that covers the rest."""
@@ -350,7 +398,8 @@ class _Loops(Loops):
             fits = self.ops.compare("sle", I64, rest.text, str(widths[0] * lanes))
             self.choice(fits, lambda: panel(full.text, widths[0]), lambda: choose(widths[1:]))
 
-        self.if_any(rest, lambda: choose(self._widths()))
+        if narrow := [width for width in widths if width < self.vectors]:
+            self.if_any(rest, lambda: choose(narrow))
 
     def _widths(self) -> list[int]:
         """Return the widths, in vectors, of the kernels for a rest of columns that is known only at run time.
@@ -369,7 +418,6 @@ class _Loops(Loops):
             vectors,
             product.a_stride,
             self.width,
-            product.c_stride,
             product.operand,
             product.total,
             whole,
@@ -398,20 +446,20 @@ class _Loops(Loops):
 
     def _heights(self, limit: int, vectors: int) -> list[int]:
         """Return the rows of the kernels for a number of rows that is known only at run time: mostly the tile's."""
-        if vectors < self.vectors:
-            return [limit, limit // 4, 1]
-        return sorted({limit, self.product.room[0] % limit, limit // 2, 1} - {0}, reverse=True)
+        most = self.product.room[0]
+        sizes = {limit, limit // 4, 1} if vectors < self.vectors else {limit, most % limit, limit // 2, 1}
+        return sorted({min(size, most) for size in sizes} - {0}, reverse=True)
 
     def _call(self, block: Block, a: str, b: str, c: str, row: str, depth: tuple[Size, str], shift: str) -> None:
-        symbol = block_kernel(self.module, self.target, block)
+        symbol = block_kernel(self.module, self.target, block, is_shared(self.product.sizes))
         a = self._left(a, row)
-        c = self.moved(c, block.total, self.times(row, block.c_stride))
+        c = c if row == "0" else self.moved(c, block.total, self.fn.assign(f"mul nsw i64 {row}, %step"))
         if self.asked:
             self._ask()
-        self.fn.line(
-            f"call void @{symbol}(ptr {a}, ptr {b}, ptr {c}, i64 {depth[0].text}, ptr {shift}, i64 {self.pitch}, "
-            f"i64 {depth[1]})"
-        )
+        given = ["i64 %step", f"i64 {depth[0].text}"]
+        given += [f"i64 {self.pitch}"] * (block.a_stride is None)
+        given += [f"ptr {shift}"] * block.shifted + [f"i64 {depth[1]}"] * block.odd
+        self.fn.line(f"call void @{symbol}(ptr {a}, ptr {b}, ptr {c}, {', '.join(given)})")
 
     def _ask(self) -> None:
         """Prefetch a part of the rows that are packed next: for all of a step by its last block."""
@@ -433,7 +481,7 @@ class _Loops(Loops):
             f"tessera_shift_{self.cut}",
             f"private unnamed_addr constant [{self.cut} x i32] [{many}], align 64",
         )
-        single = replace(block, rows=1, a_stride=0, a_step=1, c_stride=0, shifted=False, fresh=False)
-        symbol = block_kernel(self.module, self.target, single)
-        self.fn.line(f"call void @{symbol}(ptr {row}, ptr {b}, ptr {place}, i64 {groups.text}, ptr null, i64 0, i64 0)")
+        single = replace(block, rows=1, a_stride=0, a_step=1, shifted=False, odd=False, fresh=False)
+        symbol = block_kernel(self.module, self.target, single, is_shared(self.product.sizes))
+        self.fn.line(f"call void @{symbol}(ptr {row}, ptr {b}, ptr {place}, i64 0, i64 {groups.text})")
         return place

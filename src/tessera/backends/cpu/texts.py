@@ -31,7 +31,7 @@ class Loops:
 
     def __init__(self, module: ModuleText, signature: str):
         self.module = module
-        self.fn = FunctionText(f"{signature} {module.attributes('nounwind noinline')}")
+        self.fn = FunctionText(f"{signature} {module.attributes('nounwind noinline')}", once=True)
         self.ops = Ops(module, self.fn)
 
     def render(self) -> str:

@@ -43,7 +43,8 @@ class TileLoops(Loops):
         super().__init__(module, product.signature)
         self.product = product
         self.width = product.panel[1]
-        self.group = GROUPS[product.instruction]
+        assert product.c_stride is not None
+        self.group, self.c_stride = GROUPS[product.instruction], product.c_stride
         self.end = Size("0", 0)
         self.strip = self.asked = ""
         if product.a_stride is None:
@@ -117,7 +118,7 @@ class TileLoops(Loops):
         covered = self._covered(columns)
 
         def fill(row: str, first: Size) -> None:
-            start = self.ops.gep("i32", "%c", self.times(row, self.product.c_stride))
+            start = self.ops.gep("i32", "%c", self.times(row, self.c_stride))
             start = self.ops.gep("i32", start, self.times(first.text, TILE))
 
             def vector(number: str) -> None:
@@ -188,12 +189,12 @@ class TileLoops(Loops):
             left = (pitch, TILE * pitch, TILE_BYTES)
         steps, fresh = self._plus(count, ends).text, self._fresh(step)
         offset = self.times(step, TILE * self.width)
-        sums = self.ops.gep("i32", "%c", self.times(row, self.product.c_stride))
+        sums = self.ops.gep("i32", "%c", self.times(row, self.c_stride))
         full, rest = self.divided(columns, self.width)
 
         def panel(number: str, tiles: int) -> None:
             product = self.product
-            kernel = amx.TileBlock(product.instruction, height, tiles, left, 4 * self.width, 4 * product.c_stride)
+            kernel = amx.TileBlock(product.instruction, height, tiles, left, 4 * self.width, 4 * self.c_stride)
             symbol = amx.tile_kernel(self.module, kernel)
             if self.asked:
                 self._ask()

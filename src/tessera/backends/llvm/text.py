@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Self
 
 _SYMBOL = re.compile(r"@[\w.$-]+")
+_SCALAR = re.compile(
+    r"(?:add|sub|mul|sdiv|srem|shl|ashr|lshr|and|or|xor) (?:nuw |nsw |exact )*i(?:1|64) |icmp \w+ i64 |getelementptr |"
+    r"select i1 [^,]+, i64 |[sz]ext i\d+ |ptrtoint ptr "
+)
+"""What computes a scalar or an address from others, and nothing else."""
 LOOP_UNROLL_DISABLE = '!{!"llvm.loop.unroll.disable"}'
 
 
@@ -15,11 +21,15 @@ class ModuleText:
     Args:
         triple: target triple.
         data_layout: LLVM data layout string; left to the target machine when empty.
+        shares: whether functions that many modules have are modules of their own, which it calls.
     """
 
-    def __init__(self, triple: str = "", data_layout: str = ""):
+    def __init__(self, triple: str = "", data_layout: str = "", shares: bool = False):
         self.triple = triple
         self.data_layout = data_layout
+        self.shares = shares
+        self.apart: dict[str, Self] = {}
+        """Modules of functions that it calls, by the functions' names."""
         self._globals: dict[str, str] = {}
         self._declares: dict[str, str] = {}
         self._definitions: dict[str, str] = {}
@@ -39,7 +49,7 @@ class ModuleText:
 
     def has(self, name: str) -> bool:
         """Return whether a function of this name is defined."""
-        return name in self._definitions
+        return name in self._definitions or name in self.apart
 
     def add_global(self, name: str, text: str) -> str:
         """Add the global `@name = text` and return `@name`."""
@@ -56,6 +66,10 @@ class ModuleText:
             if known == body:
                 return f"@{name}"
         return self.add_global(f"str.{len(self._globals)}", body)
+
+    def text_of(self, name: str) -> str:
+        """Return a function that it defines."""
+        return self._definitions[name]
 
     def attributes(self, text: str) -> str:
         """Return the group (`#0`) of these function attributes."""
@@ -87,10 +101,15 @@ class ModuleText:
         if self.triple:
             yield f'target triple = "{self.triple}"'
 
-    def render(self) -> str:
-        """Return the module's text."""
+    def render(self, assembly: Iterable[str] = ()) -> str:
+        """Return the module's text.
+
+        Args:
+            assembly: lines of code that it holds as they are.
+        """
         parts = [
             "\n".join(self._header()),
+            "\n".join(f'module asm "{line}"' for line in assembly),
             "\n".join(f"@{name} = {text}" for name, text in self._globals.items()),
             "\n".join(self._declares.values()),
             *(text.strip() for text in self._definitions.values()),
@@ -105,14 +124,22 @@ class FunctionText:
 
     Args:
         signature: everything before the opening brace, `define void @f(ptr %p) #0`.
+        once: whether scalars and addresses that a block before computes, through which all ways lead, are not computed
+            again. Blocks are then started once, after all branches to them but those that go back from inside.
     """
 
-    def __init__(self, signature: str):
+    def __init__(self, signature: str, once: bool = False):
         self.signature = signature
         self.block = "entry"
         self._entry: list[str] = []
         self._lines: list[str] = []
         self._count = 0
+        self._known: dict[str, list[tuple[str, str]]] | None = {} if once else None
+        """Values with the blocks that compute them, by what computes them."""
+        self._above = frozenset({"entry"})
+        """Blocks through which all ways to this one lead, and itself."""
+        self._reached: dict[str, frozenset[str]] = {}
+        """The same of blocks that have not been started."""
 
     def fresh(self, hint: str = "v") -> str:
         """Return an unused SSA name such as `%v12`."""
@@ -121,7 +148,15 @@ class FunctionText:
 
     def assign(self, rhs: str) -> str:
         """Append `%n = rhs` and return `%n`."""
+        values = None
+        if self._known is not None and _SCALAR.match(rhs):
+            values = self._known.setdefault(rhs, [])
+            for name, block in values:
+                if block in self._above:
+                    return name
         name = self.fresh()
+        if values is not None:
+            values.append((name, self.block))
         self.line(f"{name} = {rhs}")
         return name
 
@@ -144,13 +179,21 @@ class FunctionText:
         """Open a block; the one before must have been ended."""
         self._lines.append(f"{label}:")
         self.block = label
+        self._above = self._reached.pop(label, frozenset()) | {label}
+
+    def _reach(self, label: str) -> None:
+        if self._known is not None and label not in self._above:
+            self._reached[label] = self._reached.get(label, self._above) & self._above
 
     def branch(self, label: str, suffix: str = "") -> None:
         """End the block with a jump."""
+        self._reach(label)
         self.line(f"br label %{label}{suffix}")
 
     def branch_if(self, condition: str, true: str, false: str, suffix: str = "") -> None:
         """End the block with a conditional jump."""
+        self._reach(true)
+        self._reach(false)
         self.line(f"br i1 {condition}, label %{true}, label %{false}{suffix}")
 
     def reserve(self) -> int:
