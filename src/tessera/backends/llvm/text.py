@@ -9,9 +9,14 @@ from typing import Self
 _SYMBOL = re.compile(r"@[\w.$-]+")
 _SCALAR = re.compile(
     r"(?:add|sub|mul|sdiv|srem|shl|ashr|lshr|and|or|xor) (?:nuw |nsw |exact )*i(?:1|64) |icmp \w+ i64 |getelementptr |"
-    r"select i1 [^,]+, i64 |[sz]ext i\d+ |ptrtoint ptr "
+    r"select i1 [^,]+, i64 |(?:[sz]ext|trunc) i\d+ |ptrtoint ptr |call i64 @llvm\.s(?:min|max)\.i64\("
 )
 """What computes a scalar or an address from others, and nothing else."""
+_PURE = re.compile(
+    r"(?:add|sub|mul|sdiv|srem|shl|ashr|lshr|and|or|xor|icmp|getelementptr|select|[sz]ext|trunc|ptrtoint|insertelement|"
+    r"shufflevector) |call \S+ @llvm\.s(?:min|max)\."
+)
+"""What computes the same each time."""
 LOOP_UNROLL_DISABLE = '!{!"llvm.loop.unroll.disable"}'
 
 
@@ -124,8 +129,9 @@ class FunctionText:
 
     Args:
         signature: everything before the opening brace, `define void @f(ptr %p) #0`.
-        once: whether scalars and addresses that a block before computes, through which all ways lead, are not computed
-            again. Blocks are then started once, after all branches to them but those that go back from inside.
+        once: whether integers and addresses that the block has computed, and scalars that a block before computes,
+            through which all ways lead, are not computed again. Blocks are then started once, after all branches to
+            them but those that go back from inside.
     """
 
     def __init__(self, signature: str, once: bool = False):
@@ -149,10 +155,11 @@ class FunctionText:
     def assign(self, rhs: str) -> str:
         """Append `%n = rhs` and return `%n`."""
         values = None
-        if self._known is not None and _SCALAR.match(rhs):
+        if self._known is not None and _PURE.match(rhs):
             values = self._known.setdefault(rhs, [])
+            above = self._above if _SCALAR.match(rhs) else (self.block,)
             for name, block in values:
-                if block in self._above:
+                if block in above:
                     return name
         name = self.fresh()
         if values is not None:
