@@ -29,11 +29,32 @@ class Group:
     reduced: frozenset[int] = frozenset()
     parts: tuple[int, int] | None = None
     repeated: set[Operation] = field(default_factory=set[Operation])
+    _reads: set[SSAValue] = field(default_factory=set[SSAValue])
+    _read_by: tuple[int, int] = 0, 0
+    """How many ops of the group, and of others, `_reads` is of."""
+
+    def add(self, op: Operation, place: Place) -> None:
+        """Put an op last."""
+        reads = self.reads()
+        self.places[op] = place
+        reads.difference_update(op.results)
+        reads.update(self._read([*reversed(op.operands)], ()))
+        self._read_by = len(self.places), len(self.repeated)
+
+    def reads(self) -> set[SSAValue]:
+        """Return what it reads from memory, in any order; an op more is looked at by itself. Nobody may change it."""
+        of = len(self.places), len(self.repeated)
+        if of != self._read_by:
+            self._reads, self._read_by = set(self.inputs()), of
+        return self._reads
 
     def inputs(self, absorbed: Container[Operation] = ()) -> dict[SSAValue, None]:
         """Return what it reads from memory, where some ops are computed by all who read them."""
+        return self._read([operand for op in reversed(self.places) for operand in reversed(op.operands)], absorbed)
+
+    def _read(self, work: list[SSAValue], absorbed: Container[Operation]) -> dict[SSAValue, None]:
+        """Return what is read for some values, the last one first."""
         found: dict[SSAValue, None] = {}
-        work = [operand for op in reversed(self.places) for operand in reversed(op.operands)]
         seen = set[SSAValue]()
         while work:
             value = work.pop()

@@ -381,7 +381,7 @@ class Cutter:
         return self._why_not(op, group) if alike and (last or whole) else OTHER_ROWS
 
     def _put(self, op: Operation, group: Group, place: Place) -> None:
-        group.places[op] = place
+        group.add(op, place)
         self._home[op] = group
         self._reach.put(op, group)
 
@@ -390,7 +390,7 @@ class Cutter:
         reads = {root for root in map(root_of, op.operands) if root.owner not in group.places}
         if len(group.places) >= MOST_OPS:
             return TOO_MANY_OPS
-        if len({*group.inputs(), *reads}) > MOST_INPUTS:
+        if len(group.reads() | reads) > MOST_INPUTS:
             return TOO_MANY_INPUTS
         return BETWEEN if self._between([op], group) else ""
 
@@ -420,7 +420,7 @@ class Cutter:
         """Make one group of two, whose axes have the same numbers but for some; return why that cannot be."""
         if len(first.places) + len(second.places) > MOST_OPS:
             return TOO_MANY_OPS
-        if len({*first.inputs(), *second.inputs()}) > MOST_INPUTS:
+        if len(first.reads() | second.reads()) > MOST_INPUTS:
             return TOO_MANY_INPUTS
         if self._between(first.places, second) or self._between(second.places, first):
             return BETWEEN
