@@ -28,6 +28,8 @@ VALUES: dict[str, tuple[int | str, ...]] = {
     "stream_k": (0, 1),
     "fit_blocks": (0, 1),
     "split_sums": (1, 8),
+    "hold_rows": (0, 2),
+    "share_rows": (1, 4),
     "cluster": (1, 4),
     "pipeline": (0, 1),
     "ping_pong": (0, 1),
