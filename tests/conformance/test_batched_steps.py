@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 import tessera as ts
+from tessera.numerics.dtypes import DType
 from tests.conformance.harness import Case, Output, check, conformance, dtype
 
 ON = ("scheduled-sm_80", "scheduled-sm_90a", "threads-sm_80", "ptx-sm_90a", "cuda")
@@ -97,6 +98,32 @@ def bits(fn: str, dt: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     return kernel, reference
 
 
+def extremes(dt: DType) -> Any:
+    """Return a kernel of extremes of floats that have no constants of their own, and some of them no infinity."""
+
+    def kernel(x: ts.Tensor["A", "B", dt], y: ts.Tensor["B", dt], z: ts.Tensor["B", dt]):
+        for b in ts.tile.grid((B, 1)):
+            most, least = ts.tile.full((1,), -4.0, dt), ts.tile.full((1,), 4.0, dt)
+            for a in ts.tile.range(A):
+                most = ts.tile.maximum(most, x[a, b : b + 1])
+                least = ts.tile.minimum(least, x[a, b : b + 1])
+            y[b : b + 1] = most
+            z[b : b + 1] = least
+
+    return kernel
+
+
+def of_extremes(dt: DType) -> Case:
+    def given(rng: np.random.Generator) -> list[Any]:
+        return [rng.integers(-3, 4, (2100, 2)).astype(dt.numpy()), Output((2,), dt), Output((2,), dt)]
+
+    def reference(x: np.ndarray, *_results: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        wide = x.astype(np.float32)
+        return wide.max(0).astype(x.dtype), wide.min(0).astype(x.dtype)
+
+    return Case(f"extremes-{dt.name}", extremes(dt), given, reference, backends=ON)
+
+
 def cases() -> list[Case]:
     found: list[Case] = []
     for number, (a, b, c) in enumerate(SHAPES * 2):
@@ -133,7 +160,7 @@ def cases() -> list[Case]:
             return [x.astype(dt.numpy()), Output((2,), dt), Output((2,), dtype("bool"))]
 
         found.append(Case(f"{fn}-{name}", kernel, of_bits, reference, backends=ON[1:4]))
-    return found
+    return [*found, *map(of_extremes, (ts.fp8_e4m3, ts.fp8_e5m2, ts.fp6_e2m3, ts.fp6_e3m2))]
 
 
 @conformance(cases())

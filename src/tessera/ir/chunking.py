@@ -26,7 +26,6 @@ from tessera.ir.tile.elementwise import (
     ArangeOp,
     BitcastOp,
     CastOp,
-    ConstantOp,
     ElementwiseOp,
     RoundTf32Op,
     SplatOp,
@@ -122,7 +121,7 @@ class _Writer:
 
     def constant(self, value: float, element: Attribute = index) -> SSAValue:
         """Add a constant."""
-        return self.value(ConstantOp(value, element))
+        return Inserter(self.point, self.like).number(value, element)
 
     def plus(self, a: SSAValue, b: SSAValue | int) -> SSAValue:
         """Add up offsets; those that are known become constants."""

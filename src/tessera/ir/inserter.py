@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from math import copysign, isinf
+
+import numpy as np
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.ir.tile.elementwise import CastOp, ConstantOp, ElementwiseOp
-from tessera.ir.types import NarrowFloatType, element_type, index
+from tessera.ir.types import NarrowFloatType, dtype_of, element_type, index
 from tessera.numerics import dtypes
+from tessera.numerics.conversions import convert, largest
 
 
 class Inserter:
@@ -32,10 +36,20 @@ class Inserter:
         return self.value(ConstantOp(value, index))
 
     def zero(self, element: Attribute) -> SSAValue:
-        """Add a zero of an element type; floats narrower than 16 bits have no constants of their own."""
+        """Add a zero of an element type."""
+        return self.number(0, element)
+
+    def number(self, value: float, element: Attribute) -> SSAValue:
+        """Add a constant of an element type; of an infinity that the type lacks its largest number.
+
+        Floats narrower than 16 bits have no constants of their own.
+        """
         if isinstance(element, NarrowFloatType):
-            return self.value(CastOp(self.value(ConstantOp(0.0, element_type(dtypes.f32))), element))
-        return self.value(ConstantOp(0, element))
+            dtype = dtype_of(element)
+            if isinf(value) and not isinf(convert(np.float32(value), dtypes.f32, dtype)):
+                value = copysign(largest(dtype), value)
+            return self.value(CastOp(self.value(ConstantOp(float(value), element_type(dtypes.f32))), element))
+        return self.value(ConstantOp(value, element))
 
     def binary(self, fn: str, a: SSAValue, b: SSAValue) -> SSAValue:
         """Add index arithmetic."""

@@ -124,8 +124,7 @@ class _Sum:
 
     def neutral(self, insert: Inserter, shape: Sequence[int]) -> SSAValue:
         """Return a tile that changes nothing."""
-        nothing = ConstantOp(neutral(self.fn, self.tile), element_of(self.tile.type))
-        return insert.value(SplatOp(insert.value(nothing), shape))
+        return insert.value(SplatOp(insert.number(neutral(self.fn, self.tile), element_of(self.tile.type)), shape))
 
     def total(self, insert: Inserter, sums: SSAValue, first: SSAValue) -> SSAValue:
         """Return what the loop carried before, from the sums of all steps that were done at once."""

@@ -34,7 +34,7 @@ from tessera.data import dataclass
 from tessera.ir.carried_sums import combining_function, is_neutral, neutral
 from tessera.ir.inserter import Inserter
 from tessera.ir.notes import Unfit, note
-from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp, SplatOp
+from tessera.ir.tile.elementwise import ElementwiseOp, SplatOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import ReduceOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
@@ -121,8 +121,9 @@ class _Late:
         """Return a tile that changes nothing."""
         shape = list(shape_of(self.reduction.source.type))
         shape[self.reduction.axis.data] = self.kept
-        nothing = ConstantOp(neutral(self.joined.fn.data, self.joined.result), element_of(self.joined.result.type))
-        return insert.value(SplatOp(insert.value(nothing), shape))
+        result = self.joined.result
+        nothing = insert.number(neutral(self.joined.fn.data, result), element_of(result.type))
+        return insert.value(SplatOp(nothing, shape))
 
     def _next(self, carried: SSAValue) -> SSAValue:
         """Return what the loop carries on."""

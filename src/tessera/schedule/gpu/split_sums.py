@@ -46,7 +46,7 @@ from tessera.ir.carried_sums import changes_nothing, combining_functions, is_in_
 from tessera.ir.effects import Effect, effect_of, reads_only
 from tessera.ir.inserter import Inserter, ceildiv
 from tessera.ir.notes import Unfit, note
-from tessera.ir.tile.elementwise import ConstantOp, ElementwiseOp, SplatOp, constant_value
+from tessera.ir.tile.elementwise import ElementwiseOp, SplatOp, constant_value
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import ReduceOp
 from tessera.ir.tile.roles import RolesOp
@@ -223,7 +223,7 @@ def _first_of(insert: Inserter, owner: SSAValue, fn: str, initial: SSAValue) -> 
     """Return what a part starts from: the owner from `initial`, the others from what changes nothing."""
     tile = initial.type
     element = element_of(tile) if isinstance(tile, TileType) else tile
-    other = insert.value(ConstantOp(neutral(fn, initial), element))
+    other = insert.number(neutral(fn, initial), element)
     if isinstance(tile, TileType):
         owner, other = (insert.value(SplatOp(value, tile.shape)) for value in (owner, other))
     return insert.value(ElementwiseOp("select", [owner, initial, other]))
