@@ -10,20 +10,10 @@ from tessera.numerics.dtypes import DType
 from tessera.numerics.tolerances import Tolerance
 from tests.conformance.data import normal
 from tests.conformance.harness import Case, Output, Updated, check, conformance
+from tests.conformance.test_held_rows import centred
 
 M = 3
 BACKENDS = ("interp", "scheduled-sm_90a", "ptx-sm_90a", "cuda")
-
-
-def centred(dt: DType) -> Any:
-    """Return a kernel whose rows need one number."""
-
-    def kernel(x: ts.Tensor["m", "n", dt], y: ts.Tensor["m", "n", dt]):
-        for i in ts.tile.grid((m, 1)):
-            row = x[i, :]
-            y[i, :] = row - ts.tile.min(row)
-
-    return kernel
 
 
 def normalised(dt: DType) -> Any:
