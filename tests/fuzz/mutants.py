@@ -196,14 +196,14 @@ _VECTOR = (
     Mutant(
         "scans-by-combiners-leave-out-the-first",
         "cpu",
-        "lower/vector/reduce.py",
+        "lower/vector/scan.py",
         "self.fold(site, before, values)",
         "(values if self.fold.start is None else self.fold(site, before, values))",
         ("combiners=10", "small=0.9"),
     ),
     _cpu(
         "reversed-scan-runs-forwards",
-        "lower/vector/reduce.py",
+        "lower/vector/scan.py",
         'writer.scalars.binary("sub", last, at) if self.reverse else at',
         "at",
     ),
@@ -272,8 +272,8 @@ _VECTOR = (
     _cpu(
         "last-rows-of-a-transpose-left-out",
         "lower/vector/transposed.py",
-        "    if rest:\n        site.each(rest, last)",
-        "    if rest > 1:\n        site.each(rest - 1, last)",
+        "        if rest:\n            body(site.index(full * height), rest)",
+        "        if rest > 1:\n            body(site.index(full * height), rest - 1)",
     ),
     Mutant(
         "shared-buffer-overwritten-under-its-reader",
@@ -986,8 +986,8 @@ _LONG = (
     _in_chunks(
         "last-aligned-chunks-are-reduced-twice",
         "ir/chunking.py",
-        "state = self._chunk(self.point, first, state, left)",
-        "state = self._chunk(self.point, first, state)",
+        "state = self._chunk(self.point, None, first, state, left)",
+        "state = self._chunk(self.point, None, first, state)",
     ),
     _in_chunks(
         "aligned-chunks-in-place-are-computed-twice",
@@ -1049,7 +1049,7 @@ _LONG = (
     _turning(
         "warps-meet-within-a-turn",
         "lower/simt/turns.py",
-        "_TOGETHER = (BarrierOp, ClusterBarrierOp, ExchangeWarpsOp)",
+        "_TOGETHER = (BarrierOp, ClusterBarrierOp, ClusterWaitOp, ExchangeWarpsOp)",
         "_TOGETHER = (ClusterBarrierOp,)",
     ),
     _hopper(

@@ -9,7 +9,7 @@ import pytest
 import tessera
 from tessera.target.registry import target_named
 from tessera.tools.fuzz.command import fuzz
-from tests.fuzz.mutants import MUTANTS, Mutant
+from tests.fuzz.mutants import MUTANTS
 
 ROOT = Path(tessera.__file__).parent
 
@@ -19,11 +19,11 @@ def test_there_are_enough_faults_of_different_names() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_fault_is_one_change_of_the_tree(mutant: Mutant) -> None:
-    text = (ROOT / mutant.file).read_text(encoding="utf-8")
-    assert text.count(mutant.old) == 1
-    compile(text.replace(mutant.old, mutant.new), mutant.file, "exec")
+def test_each_fault_is_one_change_of_the_tree() -> None:
+    for mutant in MUTANTS:  # one test, of which no run leaves out cases
+        text = (ROOT / mutant.file).read_text(encoding="utf-8")
+        assert text.count(mutant.old) == 1, mutant.name
+        compile(text.replace(mutant.old, mutant.new), mutant.file, "exec")
 
 
 @pytest.mark.parametrize("device", sorted({mutant.device for mutant in MUTANTS} - {"amx"}))

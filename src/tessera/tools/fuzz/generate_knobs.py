@@ -22,6 +22,8 @@ VALUES: Final[Mapping[str, tuple[int | str, ...]]] = {
     "stream_k": (0, 1),
     "fit_blocks": (0, 1),
     "split_sums": (1, 2, 3, 8, 64),
+    "hold_rows": (0, 1, 2, 4),
+    "share_rows": (1, 2, 3, 4, 8),
     "cluster": (1, 2, 4),
     "pipeline": (0, 1),
     "ping_pong": (0, 1),
