@@ -58,3 +58,75 @@ def _updated(k: int, old: np.ndarray, x: np.ndarray, combine: Callable[..., Any]
 )
 def test_updates_in_both_arms_of_a_branch(case, backend):
     check(case, backend)
+
+
+# One condition again and again: prints and updates of one element are the first thread's
+
+
+@ts.function
+def _printed(into):
+    print("here")
+
+
+@ts.function
+def _added(into):
+    ts.tile.atomic_add(into[0], 1)
+
+
+@ts.function
+def _stored(into):
+    into[1] = 3
+
+
+def _repeating(first: Any, second: Any, then: int, otherwise: int, after: int) -> Callable[..., Any]:
+    def kernel(k: int, x: ts.Tensor["N", ts.f32], into: ts.Tensor[2, ts.i32], sums: ts.Tensor["N", ts.f32]):
+        for _ in ts.tile.grid((1, 1)):
+            if k > 3:
+                for _ in ts.tile.static_range(then):
+                    first(into)
+            else:
+                for _ in ts.tile.static_range(otherwise):
+                    second(into)
+            for _ in ts.tile.static_range(after):
+                first(into)
+            sums[0:64] = ts.tile.cumsum(x[0:64], 0)
+
+    return kernel
+
+
+def _repeated(k: int, first: str, second: str, times: tuple[int, int, int], into: np.ndarray) -> np.ndarray:
+    acts = [first] * times[0] if k > 3 else [second] * times[1]
+    acts += [first] * times[2]
+    stored = 3 if "stored" in acts else into[1]
+    return np.array([into[0] + acts.count("added"), stored], np.int32)
+
+
+_ACTS = {"printed": _printed, "added": _added, "stored": _stored}
+
+
+@conformance(
+    [
+        Case(
+            f"{first}-{second}-{'-'.join(map(str, times))}-{k}",
+            _repeating(_ACTS[first], _ACTS[second], *times),
+            lambda rng, k=k: [
+                k,
+                rng.integers(-9, 10, N).astype(np.float32),
+                Updated(np.array([5, 7], np.int32)),
+                Output((N,), ts.f32),
+            ],
+            lambda k, x, into, _sums, first=first, second=second, times=times: (
+                _repeated(k, first, second, times, into),
+                x.cumsum(),
+            ),
+            knobs={"num_warps": 4},
+            backends=("ptx-sm_80", "ptx-sm_90a"),
+        )
+        for first in _ACTS
+        for second in _ACTS
+        for times in ((1, 0, 1), (2, 1, 1), (1, 2, 2), (3, 0, 1))
+        for k in (2, 5)
+    ]
+)
+def test_acts_of_the_first_thread_one_after_the_other(case, backend):
+    check(case, backend)

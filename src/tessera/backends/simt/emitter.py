@@ -285,15 +285,18 @@ class SimtEmitter(Emitter):
     def some_threads(self, condition: str | None, hint: str) -> Generator[None]:
         """Emit what only the threads execute for which a condition holds; all do where it is None.
 
-        The block ends with an empty assembly, which LLVM does not move: it would sink equal ends of two such blocks
-        to one that both branches enter, and where regions cross that way ptxas lets the threads of a warp go on apart,
-        also to barriers that need whole warps.
+        No other branch may lead into the block: where regions cross that way ptxas lets the threads of a warp go on
+        apart, also to barriers that need whole warps. LLVM would sink equal ends of two such blocks to one that both
+        branches enter: the empty assembly at its end stays where it is. And it would lead threads from one such branch
+        past or into the block of the next one of the same condition: what is `convergent` before the branch is not
+        copied to where that is known.
         """
         if condition is None:
             yield
             return
         fn = self.fn
         then, join = fn.label(hint), fn.label(f"{hint}.end")
+        fn.line('call void asm sideeffect "", ""() convergent memory(inaccessiblemem: readwrite)')
         fn.branch_if(condition, then, join)
         fn.start(then)
         yield
