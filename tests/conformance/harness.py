@@ -30,8 +30,9 @@ import tessera as ts
 from tessera.backends.cpu import load_object, missing_features
 from tessera.driver.binding import canonical_strides, tensor_facts
 from tessera.driver.pipeline import CANONICALIZE, compile_tiles, lower, schedule_passes
+from tessera.frontend.annotations import DTypeVar
 from tessera.frontend.build import BuiltKernel, build_kernel
-from tessera.frontend.signature import ConstexprParam, ScalarParam, Signature
+from tessera.frontend.signature import ConstexprParam, ScalarParam, Signature, open_params
 from tessera.frontend.specialize import ArgFacts, Specialization
 from tessera.interp import interpret
 from tessera.ir import decisions
@@ -56,6 +57,7 @@ from tessera.tools.emulate.memory import Device
 from tessera.tools.fuzz.arrays import Guarded
 from tessera.tools.fuzz.in_step import run_launch
 from tessera.tools.fuzz.races import Unknown
+from tests.conformance.typed_values import of_their_types
 
 BACKENDS = ("interp", "scheduled-sm_80", "scheduled-sm_90a", "threads-sm_80", "cpu", "cuda")
 
@@ -117,7 +119,7 @@ class Case:
     Args:
         name: unique in its file; seeds the random numbers.
         kernel: the function, not decorated.
-        arguments: makes the run-time arguments: arrays, numbers, `Output`, `Updated`.
+        arguments: makes the run-time arguments: arrays, numbers, `Output`, `Updated`, None for missing tensors.
         reference: gives, from the arguments as arrays and numbers (results poisoned), the expected contents of each
             tensor that is written, in order. What it leaves poisoned must stay so.
         tolerance: for all of them, or one for each.
@@ -234,12 +236,14 @@ class _Prepared:
     def __init__(self, case: Case) -> None:
         self.case = case
         rng = np.random.default_rng(zlib.crc32(case.name.encode()))
-        given = list(case.arguments(rng))
+        passed = list(case.arguments(rng))
+        self.signature = _signature(case.kernel, passed)
+        given = [arg for arg in passed if arg is not None]
         self.written = [i for i, arg in enumerate(given) if isinstance(arg, Output | Updated)]
         self.outputs = [i for i, arg in enumerate(given) if isinstance(arg, Output)]
         self.arguments = [_argument(arg) for arg in given]
         with np.errstate(all="ignore"):
-            expected = case.reference(*(a.copy() if isinstance(a, np.ndarray) else a for a in self.arguments))
+            expected = case.reference(*map(_copied, map(_argument, passed)))
         self.expected = list(expected) if isinstance(expected, tuple) else [expected]
         assert len(self.expected) == len(self.written), f"{case.name}: one expected value per written tensor"
         self._built: BuiltKernel | None = None
@@ -291,7 +295,7 @@ class _Prepared:
             else p.default
             if isinstance(p, ConstexprParam)
             else next(by_position)
-            for p in self._kernel.signature.params
+            for p in self.signature.params
         ]
         with numerics_profile(self.case.profile):
             returned = self._kernel(*args)
@@ -335,8 +339,9 @@ class _Prepared:
     def _interpret(self, module: Any) -> list[Any]:
         memories = self.memories()
         arrays = [m.array if isinstance(m, Memory) else m for m in memories]
-        names = [p.name for p in Signature.of(self.case.kernel).runtime_params]
-        interpret(module, arrays, uninitialized=[names[i] for i in self.outputs], order_seed=1)
+        names = [p.name for p in self.signature.runtime_params]
+        with of_their_types():
+            interpret(module, arrays, uninitialized=[names[i] for i in self.outputs], order_seed=1)
         return memories
 
     def _in_step(self, target: TargetRecord) -> list[Any] | None:
@@ -356,7 +361,7 @@ class _Prepared:
     def built(self) -> BuiltKernel:
         """Return the kernel as the frontend makes it for these arguments."""
         if self._built is None:
-            signature = Signature.of(self.case.kernel)
+            signature = self.signature
             facts: list[ArgFacts] = []
             for param, memory in zip(signature.runtime_params, self.memories(), strict=True):
                 if isinstance(param, ScalarParam):
@@ -401,7 +406,7 @@ class _Prepared:
     def problems(self, memories: Sequence[Any]) -> list[str]:
         """Return what is wrong with the arguments after a run."""
         found: list[str] = []
-        names = [p.name for p in Signature.of(self.case.kernel).runtime_params]
+        names = [p.name for p in self.signature.runtime_params]
         tolerance = self.case.tolerance
         expected = dict(zip(self.written, self.expected, strict=True))
         for position, (name, memory) in enumerate(zip(names, memories, strict=True)):
@@ -440,6 +445,27 @@ class _Prepared:
 @lru_cache(maxsize=2)  # cases run on one backend after the other
 def _prepared(case: Case) -> _Prepared:
     return _Prepared(case)
+
+
+def _signature(function: Callable[..., Any], passed: Sequence[Any]) -> Signature:
+    """Return the signature of a function for arguments, which say what its dtype variables are and what is missing."""
+    opened = open_params(function)
+    variables = {n: t.element.name for n, t in opened.items() if isinstance(t.element, DTypeVar)}
+    whole = Signature.of(function, dtypes=dict.fromkeys(variables.values(), BY_NAME["f32"]))
+    arguments = dict(zip((p.name for p in whole.runtime_params), passed, strict=True))
+    missing = [name for name in opened if arguments[name] is None]
+    dtypes = {of: _dtype_of(arguments[name]) for name, of in variables.items() if name not in missing}
+    return Signature.of(function, dtypes=dtypes, missing=missing)
+
+
+def _dtype_of(given: Any) -> DType:
+    found = given.dtype if isinstance(given, Output) else from_numpy(_argument(given).dtype)
+    assert found is not None
+    return found
+
+
+def _copied(given: Any) -> Any:
+    return given.copy() if isinstance(given, np.ndarray) else given
 
 
 def _argument(given: Any) -> Any:

@@ -84,7 +84,7 @@ def _with_signs(fn: str, values: Array, way: Callable[..., Array], axis: int, dt
         return result
     negative = np.signbit(values)
     wins = way(np.logical_or, (values == 0) & (negative if fn == "min" else ~negative), axis=axis)
-    zero = np.copysign(result.dtype.type(0), np.where(wins == (fn == "min"), -1, 1))
+    zero = np.copysign(result.dtype.type(0), np.where(wins == (fn == "min"), -1, 1).astype(result.dtype))
     return np.where(result == 0, zero, result)
 
 
