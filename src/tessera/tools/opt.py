@@ -12,7 +12,8 @@ import click
 from tessera.driver.compile import target_record
 from tessera.driver.levels import text_at
 from tessera.ir.passes import Pass, PassRunner, pass_of, passes_in
-from tessera.ir.text import parse_module, text_of
+from tessera.ir.text import text_of
+from tessera.tools.texts import module_of
 
 _PACKAGES = ("tessera.canonicalize", "tessera.schedule")
 
@@ -50,7 +51,7 @@ def opt_text(
         TargetError: `unknown-target`.
         LanguageError: `bad-knob`.
     """
-    module = parse_module(text, file)
+    module = module_of(text, file)
     runner = PassRunner(dump, verify="pass")
     for stage, step in [pass_of(name, registered_passes()) for name in passes]:
         runner.run(module, stage, [step])

@@ -14,13 +14,13 @@ import numpy.typing as npt
 from tessera.driver.binding import check_tensors
 from tessera.errors import CallError, VerifyError
 from tessera.interp import interpret
-from tessera.ir.text import parse_module
 from tessera.ir.tile.structure import ArgInfo, KernelOp
 from tessera.ir.tile.types import TensorType, describe
 from tessera.lower.launch import arg_specs
 from tessera.runtime.arguments import ExpectedTensor
 from tessera.runtime.packing import scalar_number
 from tessera.runtime.readers import view_of
+from tessera.tools.texts import module_of
 
 Array = npt.NDArray[Any]
 
@@ -42,7 +42,7 @@ def run_text(text: str, inputs: Sequence[Any], *, file: str = "<input>", checks:
         CallError: inputs that do not fit the kernel.
         DeviceError: what a check found while it ran.
     """
-    module = parse_module(text, file)
+    module = module_of(text, file)
     kernel = next((op for op in module.ops if isinstance(op, KernelOp)), None)
     values = inputs if kernel is None else checked_inputs(kernel, inputs)
     returned = interpret(module, values, checks=checks)
@@ -134,7 +134,7 @@ def read_input(text: str, parameter: TensorType | None, info: ArgInfo) -> Any:
 def run(source: TextIO, inputs: tuple[str, ...], outputs: tuple[Path, ...], no_checks: bool) -> None:
     """Run the TIR-H kernel in SOURCE in the interpreter and print or save its results."""
     text = source.read()
-    module = parse_module(text, source.name)
+    module = module_of(text, source.name)
     kernel = next((op for op in module.ops if isinstance(op, KernelOp)), None)
     if kernel is None:
         raise VerifyError(f"{source.name} holds no kernel")

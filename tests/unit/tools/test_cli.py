@@ -310,6 +310,34 @@ def test_files_that_cannot_be_used_are_errors_without_a_traceback(run, file, tmp
 
 
 @pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (("--target", "sm_42"), "unknown-target"),
+        (("--compile-only", "sm_42"), "unknown-target"),
+        (("--device", "ptx", "--target", "x86-64-v9"), "unknown-target"),
+        (("--device", "passes", "--target", "sm_42"), "unknown-target"),
+        (("--device", "cpu", "--target", "sm_80"), "wrong-target"),
+        (("--device", "ptx", "--target", "x86-64-v3"), "wrong-target"),
+        (("--device", "threads", "--target", "cpu"), "wrong-target"),
+        (("--device", "races", "--target", "aarch64"), "wrong-target"),
+        (("--device", "interp", "--target", "x86-64-v3"), "wrong-target"),
+        (("--device", "cuda", "--target", "sm_90a"), "wrong-target"),
+    ],
+)
+def test_fuzz_refuses_a_target_before_the_first_program(run, args, code):
+    done = run("fuzz", "--programs", "1", *args)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"error[{code}]" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "opt"])
+def test_a_python_file_in_place_of_a_text_is_told_how_to_get_one(run, file, command):
+    done = run(command, str(file))
+    assert done.exit_code == 1
+    assert f"tessera compile {file}:KERNEL --dump tirh" in done.stderr
+
+
+@pytest.mark.parametrize(
     "name",
     [
         "json",

@@ -196,6 +196,7 @@ def fuzz(
         click.echo(source(generate(seed or 0, options)))
         return
     where = Device("compile", compile_only) if compile_only else Device(device, target)
+    levels.check(where)
     if replay is not None:
         try:
             program = serial.loads(replay.read())
