@@ -67,15 +67,18 @@ def _as_float(value: bool | int | float) -> float:
         ) from None
 
 
+def _range_of(dtype: DType) -> tuple[int, int]:
+    """Return the smallest and the largest number of an integer dtype."""
+    return (0, 2**dtype.bits - 1) if dtype.kind == "uint" else (-(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1)
+
+
 def check_range(value: bool | int | float, dtype: DType) -> None:
     """Check that an integer dtype holds a number.
 
     Raises:
         TypeMismatchError: `constant-range` when it does not.
     """
-    low, high = (
-        (0, 2**dtype.bits - 1) if dtype.kind == "uint" else (-(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1)
-    )
+    low, high = _range_of(dtype)
     if isinstance(value, float) and not value.is_integer():
         raise TypeMismatchError(
             f"{shown(value)} is no {dtype}", code="constant-range", help="use an integer, or a float dtype"
@@ -259,13 +262,23 @@ def apply(b: Builder, fn: str, *values: Any, what: str | None = None) -> Tile | 
     what = what or fn
     ready = [operand(b, value, what) for value in values]
     condition = [ready.pop(0)] if fn == "select" else []
-    element = _in_domain(fn, common_element(ready), what)
+    element = _in_domain(fn, _chosen_element(condition, ready), what)
     args = [to_ssa(b, value, element) for value in ready]
     if condition:
         args.insert(0, boolean(b, condition[0], f"{what}: the condition"))
     shape = broadcast_shapes([shape_of(arg.type) for arg in args], what, (*condition, *ready))
     args = [broadcast_to(b, arg, shape) for arg in args]
     return cast(Any, wrap(b.emit(ElementwiseOp(fn, args)).result))
+
+
+def _chosen_element(condition: Sequence[Any], ready: Sequence[Any]) -> Attribute:
+    """Return the element type of operands; a tile chooses between two integers without a dtype as of a tile's, i32."""
+    element = common_element(ready)
+    if not any(isinstance(value, Tile) for value in condition) or any(isinstance(value, Value) for value in ready):
+        return element
+    low, high = _range_of(dtypes.i32)
+    fits = all(low <= value <= high for value in ready)
+    return element_type(dtypes.i32) if isinstance(element, IndexType) and fits else element
 
 
 def boolean(b: Builder, value: Any, what: str) -> SSAValue:

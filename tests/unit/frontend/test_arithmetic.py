@@ -58,6 +58,47 @@ def test_python_numbers_take_the_type_of_the_tile(dtype, number, expected):
     assert str(op.result.type.dtype) == expected
 
 
+CHOICES = [
+    (1, 0, "i32"),
+    (-(2**31), 2**31 - 1, "i32"),
+    (0, 2**31, "i64"),
+    (-(2**31) - 1, 0, "i64"),
+    (True, False, "bool"),
+    (True, 7, "i32"),
+    (1, 0.5, "f32"),
+]
+
+
+@pytest.mark.parametrize(("a", "b", "expected"), CHOICES)
+def test_a_tile_chooses_between_python_numbers(a, b, expected):
+    def kernel(c: ts.Tensor[4, ts.bool_], y: ts.Tensor[4, expected], z: ts.Tensor[4, expected], a: ts.constexpr):
+        y[:] = ts.tile.where(c[:], a, b)
+        z[:] = a if c[:] else b
+
+    found = ops(built(kernel, constexprs=dict(a=a)), "elementwise")
+    assert [str(op.result.type.dtype) for op in found] == [expected, expected]
+
+
+@pytest.mark.parametrize("update", ["add", "where", "if else"])
+def test_matches_are_counted_in_a_loop(update):
+    def kernel(x: ts.Tensor["n", ts.f32], y: ts.Tensor[1, ts.i32]):
+        for _ in ts.tile.grid((1, 1)):
+            count = ts.tile.zeros((4,), ts.i32)
+            for i in ts.tile.range(0, n, 4):
+                found = x[i : i + 4] > 0.5
+                if update == "add":
+                    count += found
+                elif update == "where":
+                    count += ts.tile.where(found, 1, 0)
+                else:
+                    count += 1 if found else 0
+            y[0] = count.sum()
+
+    x, y = np.linspace(0, 1, 23, dtype=np.float32), np.zeros(1, np.int32)
+    run(kernel, x, y)
+    assert y[0] == (x > 0.5).sum()
+
+
 def test_division_and_comparison_of_integers():
     def kernel(x: ts.Tensor[4, ts.i32], q: ts.Tensor[4, ts.f32], f: ts.Tensor[4, ts.i32], m: ts.Tensor[4, ts.i32]):
         v = x[:]

@@ -92,7 +92,8 @@ def where(condition: TileLike, a: TileLike, b: TileLike) -> Tile:
         b: tile, scalar or number.
 
     Returns:
-        Tile of the broadcast shape and the promoted dtype of `a` and `b`.
+        Tile of the broadcast shape and the promoted dtype of `a` and `b`. By a tile, two Python integers give i32, or
+        i64 where one needs it.
 
     Raises:
         TypeMismatchError: `dtype-mismatch` when the condition is not bool, `shape-mismatch`.
