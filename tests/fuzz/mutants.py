@@ -998,7 +998,7 @@ _LONG = (
     _in_chunks(
         "aligned-chunks-reach-into-the-parts-of-other-programs",
         "schedule/gpu/chunk_tiles.py",
-        "if not all(_is_whole(op, passes) for op in passes.ops if isinstance(op, ACCESSES)):",
+        "if not all(is_whole(op, passes) for op in passes.ops if isinstance(op, ACCESSES)):",
         "if False:",
     ),
     _in_chunks(

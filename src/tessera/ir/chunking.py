@@ -378,14 +378,13 @@ class _AlignedPass(_Pass):
         elif self.count:
             state = self._chunk(self.point, self._number(0), self._begin(self, self._at(0)), state)
         left = self._begin(self, self.constant(self.count * self.length))
-        if self.held:
+        if self.held or (self.count and self.aligned.again):
             end = last_multiple(self, self.passes, self.aligned)
-            state = self._last(end, left, state)
-            ends.append(self._end(end, self.aligned.step))
-        elif self.count and self.aligned.again:
-            end = self._last_multiple()
-            first = self.value(ElementwiseOp("sub", [end, self.constant(self.length)]))
-            state = self._chunk(self.point, None, first, state, left)
+            if self.held:
+                state = self._last(end, left, state)
+            else:
+                first = self.value(ElementwiseOp("sub", [end, self.constant(self.length)]))
+                state = self._chunk(self.point, None, first, state, left)
             ends.append(self._end(end, self.aligned.step))
         else:
             ends += self._shorter()
@@ -415,10 +414,6 @@ class _AlignedPass(_Pass):
             size //= 2
         step = self.aligned.step  # all elements of one behind the last multiple, but one
         yield self._end(self._begin(self, self.constant(at)), -(-(left + step - 1) // step) * step)
-
-    def _last_multiple(self) -> SSAValue:
-        """Return where the last aligned access of all ends."""
-        return last_multiple(self, self.passes, self.aligned)
 
     def _begin(self, writer: _Writer, at: SSAValue) -> SSAValue:
         return writer.plus(first_multiple(writer, self.aligned), at)

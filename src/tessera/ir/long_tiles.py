@@ -15,7 +15,7 @@ from xdsl.traits import IsTerminator
 
 from tessera.data import dataclass
 from tessera.ir.effects import Effect, effect_of
-from tessera.ir.tile.elementwise import ArangeOp, BitcastOp, CastOp, ElementwiseOp, RoundTf32Op, SplatOp
+from tessera.ir.tile.elementwise import ArangeOp, BitcastOp, CastOp, ElementwiseOp, RoundTf32Op, SplatOp, constant_value
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
 from tessera.ir.tile.random import PhiloxOp
 from tessera.ir.tile.reduce import REDUCING, ReduceByOp, ReduceOp, ScanByOp, ScanOp
@@ -294,6 +294,14 @@ def _one_box(before: Operation, after: Operation, axes: Mapping[SSAValue, int]) 
         and before.size_list == after.size_list
         and _cut(before, axes) == _cut(after, axes)
     )
+
+
+def is_whole(op: Operation, passes: Passes) -> bool:
+    """Return whether an access is of a box with all of its tensor's elements along the long dimension."""
+    if not isinstance(op, LoadOp | StoreOp):
+        return False
+    axis = _cut(op, passes.axes)
+    return op.tensor.type.shape[axis] == passes.size and constant_value(op.offsets[axis]) == 0
 
 
 def _cut(op: LoadOp | StoreOp, axes: Mapping[SSAValue, int]) -> int:

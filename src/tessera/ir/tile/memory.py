@@ -23,7 +23,7 @@ from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import Effect, effect
 from tessera.ir.formats import Ints
 from tessera.ir.tile.types import TensorType, TileType, describe, element_of, shape_of
-from tessera.ir.types import i1, index
+from tessera.ir.types import dtype_of, i1, index
 
 
 class Slice:
@@ -53,6 +53,11 @@ class Slice:
         """The tensor dimension of each tile dimension."""
         dropped = self.dropped
         return tuple([axis for axis in range(len(self.sizes.data)) if axis not in dropped])
+
+    @property
+    def element_bytes(self) -> int:
+        """The bytes of an element in memory."""
+        return dtype_of(element_of(self.tensor.type)).bytes
 
     @property
     def tile_shape(self) -> tuple[int, ...]:

@@ -37,7 +37,7 @@ from tessera.ir.chunking import Aligned, compute_in_chunks, first_multiple, held
 from tessera.ir.extremes import lacks_neutral
 from tessera.ir.inserter import Inserter
 from tessera.ir.live_tiles import live_registers
-from tessera.ir.long_tiles import ACCESSES, SCANS, STORES, Passes, Whole, passes_over
+from tessera.ir.long_tiles import ACCESSES, SCANS, STORES, Passes, Whole, is_whole, passes_over
 from tessera.ir.merged_reductions import split_merged_reduction
 from tessera.ir.notes import note
 from tessera.ir.tile.elementwise import ElementwiseOp, constant_value
@@ -223,7 +223,7 @@ class _Held:
     def bytes(self) -> int:
         """Shared memory that they take."""
         each = self.count * HELD_CHUNK + (1 << (self.rest - 1).bit_length() if self.rest else 0)
-        return each * sum(_element_bytes(loads[0]) for loads in self.rows)
+        return each * sum(loads[0].element_bytes for loads in self.rows)
 
     @property
     def is_worth_it(self) -> bool:
@@ -235,7 +235,7 @@ class _Held:
         """
         if self.aligned is not None:
             return self.passes.size > ELEMENTS
-        bytes_ = self.passes.size * sum(_element_bytes(loads[0]) for loads in self.rows)
+        bytes_ = self.passes.size * sum(loads[0].element_bytes for loads in self.rows)
         return bytes_ >= HELD_BYTES and (self.passes.size > KEPT_ELEMENTS or not repeats_dear(self.passes))
 
     def copied(self) -> dict[Operation, list[SSAValue]]:
@@ -327,7 +327,7 @@ def _is_rewritten(kernel: KernelOp, grid: GridOp, elements: int, anywhere: bool)
     """
     long = [op for op in ops_in(grid) if isinstance(op, LoadOp | StoreOp) and prod(op.size_list) >= elements]
     wide = (
-        moved_bytes(kernel, op) >= max(VECTOR_BYTES, 2 * _element_bytes(op))
+        moved_bytes(kernel, op) >= max(VECTOR_BYTES, 2 * op.element_bytes)
         or (anywhere and _is_row(kernel, op, elements))
         for op in long
     )
@@ -354,7 +354,7 @@ def _aligned(kernel: KernelOp, passes: Passes, length: int) -> Aligned | None:
     The head and the tail reach out of the tiles. Only where whole dimensions are loaded and stored are there no
     elements around them, which other programs may own.
     """
-    if not all(_is_whole(op, passes) for op in passes.ops if isinstance(op, ACCESSES)):
+    if not all(is_whole(op, passes) for op in passes.ops if isinstance(op, ACCESSES)):
         return None
     boxes = [op for op in passes.ops if isinstance(op, LoadOp | StoreOp) and _is_row(kernel, op, passes.size)]
     if any(passes.scanned(op) or (passes.reduced(op) and lacks_neutral(op)) for op in passes.ops):
@@ -367,8 +367,8 @@ def _aligned(kernel: KernelOp, passes: Passes, length: int) -> Aligned | None:
     ]
     if 2 * len(apart) <= len(rows) or not leading:
         return None
-    first = min(leading, key=lambda op: (_element_bytes(op), isinstance(op, StoreOp)))
-    step = ACCESS_BYTES // _element_bytes(first)
+    first = min(leading, key=lambda op: (op.element_bytes, isinstance(op, StoreOp)))
+    step = ACCESS_BYTES // first.element_bytes
     if passes.size < 2 * step or length < step:  # chunks are whole numbers of accesses
         return None
     insert = Inserter(InsertPoint.before(begin), first)
@@ -380,14 +380,6 @@ def _aligned(kernel: KernelOp, passes: Passes, length: int) -> Aligned | None:
     for op in boxes:
         known[op] = 1 if op.tensor is first.tensor and list(op.offsets) == list(first.offsets) else decisions.LOOKED_AT
     return Aligned(behind, step, known, again=not _is_in_place(passes))
-
-
-def _is_whole(op: Operation, passes: Passes) -> bool:
-    """Return whether an access is of a box with all of its tensor's elements along the long dimension."""
-    if not isinstance(op, LoadOp | StoreOp):
-        return False
-    axis = op.kept[passes.axes[op.result if isinstance(op, LoadOp) else op.value]]
-    return op.tensor.type.shape[axis] == passes.size and constant_value(op.offsets[axis]) == 0
 
 
 def _is_there(value: SSAValue, op: Operation) -> bool:
@@ -404,17 +396,13 @@ def _is_in_place(passes: Passes) -> bool:
     return bool(stored & loaded) or any(isinstance(op, ScatterOp) for op in accesses)
 
 
-def _element_bytes(op: LoadOp | StoreOp) -> int:
-    return dtype_of(element_of(op.tensor.type)).bytes
-
-
 def _is_row(kernel: KernelOp, op: LoadOp | StoreOp, size: int) -> bool:
     """Return whether a box is one row of its tensor, of elements that words hold, and moved as a whole."""
     if prod(op.size_list) != size:
         return False
     strides = kernel.info_of(op.tensor).strides
     along = (axis for axis in op.kept if op.tensor.type.shape[axis] == size and constant_value(op.offsets[axis]) == 0)
-    return op.mask is None and _element_bytes(op) <= WORD_BYTES and any(strides[axis] == 1 for axis in along)
+    return op.mask is None and op.element_bytes <= WORD_BYTES and any(strides[axis] == 1 for axis in along)
 
 
 def _told(tile: SSAValue, passes: Passes, length: int, aligned: Aligned | None) -> str:

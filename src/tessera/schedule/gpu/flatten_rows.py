@@ -31,8 +31,7 @@ from tessera.ir.notes import Unfit, note
 from tessera.ir.tile.elementwise import CastOp
 from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.structure import GridOp, KernelOp, StrideOp
-from tessera.ir.tile.types import element_of
-from tessera.ir.types import dtype_of, index
+from tessera.ir.types import index
 from tessera.lower.simt.placement import ACCESS_BYTES
 from tessera.schedule.launch_guards import all_are, at_least, put_beside
 from tessera.schedule.scheduled_pass import GridPass
@@ -68,7 +67,7 @@ class FlattenRowsPass(GridPass):
         sizes, total = list(grid.extents), grid.extents[0]
         for size in sizes[1:]:
             total = insert.binary("mul", total, size)
-        step = ACCESS_BYTES // min(_element_bytes(op) for op in flat.whole)
+        step = ACCESS_BYTES // min(op.element_bytes for op in flat.whole)
         conditions = [(at_least(insert, sizes[-1], step), True), (at_least(insert, total, MOST_ELEMENTS), False)]
         conditions += [(each, True) for each in _without_gaps(insert, kernel, flat, sizes)]
         guard = all_are(insert, conditions)
@@ -79,13 +78,9 @@ class FlattenRowsPass(GridPass):
         put_beside(grid, new, insert.binary("sub", insert.constant(1), guard))
 
 
-def _element_bytes(op: LoadOp | StoreOp) -> int:
-    return dtype_of(element_of(op.tensor.type)).bytes
-
-
 def _pays(kernel: KernelOp, op: LoadOp | StoreOp) -> bool:
     """Return whether accesses to a tensor move more as one row than of rows that begin where strides say."""
-    info, width = kernel.info_of(op.tensor), _element_bytes(op)
+    info, width = kernel.info_of(op.tensor), op.element_bytes
     row = gcd(ACCESS_BYTES, info.align)
     steps = [info.stride_divisor(axis) * width for axis in range(len(info.strides) - 1)]
     return info.strides[-1] == 1 and gcd(row, *steps) < row

@@ -39,7 +39,7 @@ from tessera.ir.chunking import Chunk
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.extremes import lacks_neutral
 from tessera.ir.inserter import Inserter
-from tessera.ir.long_tiles import ACCESSES, STORES, Passes, Whole, passes_over
+from tessera.ir.long_tiles import ACCESSES, STORES, Passes, Whole, is_whole, passes_over
 from tessera.ir.notes import Unfit, note
 from tessera.ir.tile.cluster import MOST_PROGRAMS, ClusterArriveOp, ClusterPutOp, ClusterRankOp, ClusterWaitOp
 from tessera.ir.tile.elementwise import CastOp, SplatOp, constant_value
@@ -52,7 +52,7 @@ from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.traits import has_trait
 from tessera.ir.types import dtype_of, element_type
 from tessera.ir.walking import ops_in
-from tessera.lower.simt.placement import ACCESS_BYTES
+from tessera.lower.simt.placement import ACCESS_BYTES, padded
 from tessera.numerics import dtypes
 from tessera.schedule.gpu.chunk_tiles import (
     ELEMENTS,
@@ -106,7 +106,7 @@ class ShareRowsPass(GridPass):
             return
         _Shared(passes, programs, part).write()
         decisions.CLUSTER.write(grid, programs)
-        decisions.NUM_WARPS.write(grid, self.knobs.num_warps or max(_padded(part) // ELEMENTS_OF_WARP, 1))
+        decisions.NUM_WARPS.write(grid, self.knobs.num_warps or max(padded(part) // ELEMENTS_OF_WARP, 1))
         note(grid, "share_rows", [f"{programs} programs share a row of {passes.size} elements, {part} each"])
 
     def _is_worth_it(self, passes: Passes) -> bool:
@@ -116,7 +116,7 @@ class ShareRowsPass(GridPass):
         (softmax of 1024 rows of 100352 of bf16 on an H200: 0.59 of a copy's rate, and 0.72). Waiting costs more than
         reading rows of a norm again does.
         """
-        bytes_ = passes.size * max(_bytes(op) for op in passes.ops if isinstance(op, LoadOp))
+        bytes_ = passes.size * max(op.element_bytes for op in passes.ops if isinstance(op, LoadOp))
         return repeats_dear(passes) and HOLDING * bytes_ > self.target.shared_bytes
 
 
@@ -152,14 +152,10 @@ def _passes(kernel: KernelOp, grid: GridOp, tile: SSAValue) -> Passes:
     if len(boxes) != sum(isinstance(op, ACCESSES) for op in passes.ops):
         raise Unfit("elements are gathered")
     rows = [op for op in boxes if any(constant_value(offset) is None for offset in op.offsets)]
-    if any(moved_bytes(kernel, op) < max(VECTOR_BYTES, 2 * _bytes(op)) for op in rows):
+    if any(moved_bytes(kernel, op) < max(VECTOR_BYTES, 2 * op.element_bytes) for op in rows):
         raise Unfit("rows begin anywhere")
     _check_others(grid, passes)
     return passes
-
-
-def _bytes(op: LoadOp | StoreOp) -> int:
-    return dtype_of(element_of(op.tensor.type)).bytes
 
 
 def _is_shared(value: SSAValue) -> bool:
@@ -208,33 +204,22 @@ def _parts(passes: Passes, asked: int | None) -> tuple[int, int]:
         Unfit: parts would be too long, or reach where other elements are.
     """
     boxes = [op for op in passes.ops if isinstance(op, LoadOp | StoreOp)]
-    step = max(ACCESS_BYTES // _bytes(op) for op in boxes)
-    whole = all(_is_whole(op, passes) for op in boxes)
+    step = max(ACCESS_BYTES // op.element_bytes for op in boxes)
+    whole = all(is_whole(op, passes) for op in boxes)
     maskable = not any(passes.reduced(op) and lacks_neutral(op) for op in passes.ops)
     found = list[tuple[float, int, int]]()
     for programs in range(2, MOST_PROGRAMS + 1) if asked is None else (asked,):
         part = -(-passes.size // (programs * step)) * step
         divides = part * programs == passes.size
-        padded = _padded(part)
-        if padded > ELEMENTS or part * (programs - 1) >= passes.size or not (divides or (whole and maskable)):
+        registers = padded(part)
+        if registers > ELEMENTS or part * (programs - 1) >= passes.size or not (divides or (whole and maskable)):
             continue
-        cost = programs * padded * (1.0 if padded == PART else OTHER_PARTS) * (1.0 if divides else MASKED)
+        cost = programs * registers * (1.0 if registers == PART else OTHER_PARTS) * (1.0 if divides else MASKED)
         found.append((cost, programs, part))
     if not found:
         raise Unfit("there are no parts of a size that fits")
     _, programs, part = min(found)
     return programs, part
-
-
-def _padded(size: int) -> int:
-    """Return the least power of two that is at least a size."""
-    return 1 << (size - 1).bit_length()
-
-
-def _is_whole(op: LoadOp | StoreOp, passes: Passes) -> bool:
-    """Return whether an access is of a box with all of its tensor's elements along the long dimension."""
-    axis = op.kept[passes.axes[op.result if isinstance(op, LoadOp) else op.value]]
-    return op.tensor.type.shape[axis] == passes.size and constant_value(op.offsets[axis]) == 0
 
 
 class _Shared:
