@@ -347,6 +347,9 @@ class NvidiaEmitter(SimtEmitter):
 
     def widen(self, value: str, dtype: DType, width: int) -> str:
         """Return the f32 value of a narrow float."""
+        if dtype.name == "bf16" and value in self.upper_halves:  # one instruction, for a move and a shift
+            upper = self.ops.binary("and", I32, self.upper_halves[value], str(-1 << 16))
+            return self.ops.convert("bitcast", I32, upper, F32)
         if dtype.name == "bf16" and width == 1 and self.both_halves:
             # LLVM 22 computes `f16(f32(bf16 a) + f32(bf16 b))` in f16, whose range is smaller; so it sees no bf16.
             wide = self.ops.convert("zext", I16, self.ops.convert("bitcast", LLVMType("bfloat"), value, I16), I32)

@@ -50,8 +50,8 @@ class SimtEmitter(Emitter):
         num_warps: warps of a program.
 
     `words` are the packed registers of fragments of narrow elements; `loaded` is what loads found, by place, each with
-    the first load that did; `positions` splits a register's coordinate in
-    the thread's part and a constant.
+    the first load that did; `positions` splits a register's coordinate in the thread's part and a constant;
+    `upper_halves` are the words of two elements, by the second one.
     """
 
     registries: ClassVar[tuple[Handlers, ...]] = (SIMT, CONTROL, ARITHMETIC)
@@ -62,6 +62,7 @@ class SimtEmitter(Emitter):
         self.words: dict[SSAValue, list[str]] = {}
         self.loaded: dict[Any, tuple[Operation, list[str]]] = {}
         self.positions: dict[str, tuple[str, int]] = {}
+        self.upper_halves: dict[str, str] = {}
         self._entry: dict[object, str] = {}
 
     # What a GPU backend provides
@@ -267,7 +268,10 @@ class SimtEmitter(Emitter):
             return [value if element.element == word.element else self.ops.convert("bitcast", word, value, element)]
         vector = LLVMType(element.element, count)
         cast = self.ops.convert("bitcast", word, value, vector)
-        return [self.ops.extract(vector, cast, lane) for lane in range(count)]
+        found = [self.ops.extract(vector, cast, lane) for lane in range(count)]
+        if count == 2 and word == I32:
+            self.upper_halves[found[1]] = value
+        return found
 
     def word_types(self, dtype: DType, count: int) -> list[LLVMType]:
         """Return the words that `count` neighbouring elements fill."""
