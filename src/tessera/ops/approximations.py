@@ -11,8 +11,10 @@ from tessera.numerics.profiles import current_profile
 BF16 = "bf16"
 LN2 = 0.6931471805599453
 LOG2_E = 1.4426950408889634
-NEAR = 0.0625
+NEAR = 1.0 / 24.0
 """Up to here logarithms of 1 + f are a polynomial in f: those of GPUs' units are right to 2^-22, however small."""
+SQUARE, CUBE = -0.50032513, 0.33362061
+"""Its coefficients beside 1: the error is 2^-17.7 of the logarithm at most."""
 
 
 def suffice(dtype: DType, simt: bool) -> str:
@@ -37,16 +39,24 @@ def _units_log(x: Any) -> Any:
 
 
 @ts.function
-def _log_beside(x: Any, f: Any) -> Any:
-    """Return log(x), where x = 1 + f."""
-    near = f * (1.0 + f * (f * (1.0 / 3.0 - 0.25 * f) - 0.5))
-    return ts.tile.where(ts.tile.abs(f) < NEAR, near, _units_log(x))
+def log2_of_normal(x: Any, rough: Any) -> Any:
+    """Return the logarithm to base 2 of 0 and of numbers that are no subnormal ones of f32, to that error if `rough`.
+
+    A subnormal number may count as 0: three instructions of four are for those.
+    """
+    return ts.tile.inline_asm(x, meaning=_log2, ptx="lg2.approx.ftz.f32 $0, $1;") if rough else ts.tile.log2(x)
+
+
+@ts.function
+def _log_beside(f: Any, far: Any) -> Any:
+    """Return log(1 + f), which is `far` where f is not small."""
+    return ts.tile.where(ts.tile.abs(f) < NEAR, f * (1.0 + f * (SQUARE + f * CUBE)), far)
 
 
 @ts.function
 def log(x: Any, rough: Any) -> Any:
     """Return the natural logarithm."""
-    return _log_beside(x, x - 1.0) if rough else ts.tile.log(x)
+    return _log_beside(x - 1.0, _units_log(x)) if rough else ts.tile.log(x)
 
 
 @ts.function
@@ -58,7 +68,7 @@ def log_of_given(x: Any, rough: Any) -> Any:
 @ts.function
 def log1p(x: Any, rough: Any) -> Any:
     """Return log(1 + x)."""
-    return _log_beside(1.0 + x, x) if rough else ts.tile.log1p(x)
+    return _log_beside(x, LN2 * log2_of_normal(1.0 + x, rough)) if rough else ts.tile.log1p(x)
 
 
 @ts.function
@@ -70,6 +80,12 @@ def exp(x: Any, rough: Any) -> Any:
 @ts.function
 def _inverse(x: Any) -> Any:
     return 1.0 / x
+
+
+@ts.function
+def quotient(x: Any, y: Any, rough: Any) -> Any:
+    """Return x / y, where y is not beyond 2^126, for numbers not above it."""
+    return x * ts.tile.inline_asm(y, meaning=_inverse, ptx="rcp.approx.f32 $0, $1;") if rough else x / y
 
 
 @ts.function

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera import op
 from tessera.numerics.dtypes import bf16, f16, f32
 from tessera.ops import approximations as about
 from tessera.ops.annotations import Constant
@@ -16,14 +17,15 @@ from tests.unit.ops import library as lib
 from tests.unit.ops.test_flash_attention import emulated
 
 N = ts.dims("N")
-NAMES = ("log", "log_of_given", "log1p", "exp", "sigmoid", "silu")
+NAMES = ("log", "log_of_given", "log1p", "exp", "sigmoid", "silu", "log2_of_normal", "quotient")
 EXACT = {"log": np.log, "log_of_given": np.log, "log1p": np.log1p, "exp": np.exp}
+EXACT |= {"log2_of_normal": np.log2, "quotient": lambda x: 0.75 / x}
 EXACT |= {"sigmoid": lambda x: 1 / (1 + np.exp(-x)), "silu": lambda x: x / (1 + np.exp(-x))}
 SPECIAL = (0.0, -0.0, -1.0, -2.0, 1.0, np.inf, -np.inf, np.nan, 3e38, 1e-40, -1e-40)
 
 
 @ts.kernel
-def functions(x: ts.Tensor[N, ts.f32], y: ts.Tensor[6, N, ts.f32], rough: Constant):
+def functions(x: ts.Tensor[N, ts.f32], y: ts.Tensor[8, N, ts.f32], rough: Constant):
     for i in ts.tile.grid((N, 256)):
         some = x[i : i + 256]
         y[0, i : i + 256] = about.log(some, rough)
@@ -32,6 +34,8 @@ def functions(x: ts.Tensor[N, ts.f32], y: ts.Tensor[6, N, ts.f32], rough: Consta
         y[3, i : i + 256] = about.exp(some, rough)
         y[4, i : i + 256] = about.sigmoid(some, rough)
         y[5, i : i + 256] = about.silu(some, rough)
+        y[6, i : i + 256] = about.log2_of_normal(some, rough)
+        y[7, i : i + 256] = about.quotient(0.75, some, rough)
 
 
 def numbers(count: int) -> Any:
@@ -46,21 +50,22 @@ def numbers(count: int) -> Any:
 @pytest.mark.parametrize("rough", ["bf16", "f16"])
 def test_approximations_are_right_to_sixteen_bits(rough):
     x = numbers(256)
-    found = np.full((6, x.size), np.nan, np.float32)
+    found = np.full((8, x.size), np.nan, np.float32)
     emulated(functions, "sm_90a", [x, found], {"N": x.size}, (), rough=rough)
     for name, row in zip(NAMES, found, strict=True):
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             exact = EXACT[name](x.astype(np.float64))
         counts = np.isfinite(exact) & (np.abs(exact) < 3e38)
         limit = 2.0**-13 if (name, rough) == ("log_of_given", "bf16") else 2.0**-16
-        assert (np.abs(row - exact)[counts] <= limit * np.abs(exact)[counts]).all(), name
+        size = np.maximum(np.abs(exact), 2.0**-6) if name == "log2_of_normal" else np.abs(exact)
+        assert (np.abs(row - exact)[counts] <= limit * size[counts]).all(), name
 
 
 def test_logarithms_of_f32_keep_their_bound_on_a_gpu():
     rng = np.random.default_rng(4)
     near = 1 + rng.standard_normal(512) * 2.0 ** rng.integers(-20, 0, 512)
     x = np.concatenate([near - 1, near, 2.0 ** rng.uniform(-149, 128, 512), SPECIAL]).astype(np.float32)
-    found = np.full((6, x.size), np.nan, np.float32)
+    found = np.full((8, x.size), np.nan, np.float32)
     emulated(functions, "sm_90a", [x, found], {"N": x.size}, (), rough="")
     for at, name in ((0, "log"), (2, "log1p")):
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -77,6 +82,13 @@ def test_they_are_for_gpus_and_numbers_of_sixteen_bits():
     assert about.suffice(bf16, False) == ""
     with ts.numerics.profile("strict"):
         assert about.suffice(bf16, True) == ""
+
+
+def test_what_compiles_for_a_gpu_is_what_runs_there():
+    for dtype, units in ((ts.bf16, True), (ts.f32, False)):
+        ptx = op.loss.bce_with_logits.compile(dtype, target="sm_90a", dump=("ptx",)).dumps["ptx"]
+        assert ("lg2.approx.ftz.f32" in ptx) == units
+        assert ptx.count("ld.weak.global.v4.b32") >= 8
 
 
 def exact_losses(kind: str, x: Any, y: Any) -> Any:

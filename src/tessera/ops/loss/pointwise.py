@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tessera.driver.compile import compile as compiled
+from tessera.driver.compile import target_record
 from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType, bf16
 from tessera.ops import approximations, arrays, rows
@@ -18,6 +19,8 @@ from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present
 from tessera.target.artifact import Artifact
 
 BLOCK = 1024
+_BYTES = 8192
+"""Of a block of each array on a GPU: its threads wait for four accesses to it, and add up what they come to first."""
 _PROGRAMS_A_UNIT = 4
 """As many run at once: were there more, the last of them would run alone."""
 
@@ -37,6 +40,12 @@ def _whole(x: Any, weight: Any, pos_weight: Any) -> tuple[bool, bool]:
 def _numbers(dtype: DType, simt: bool) -> dict[str, Any]:
     """Return the constants of kernels that say how they compute with a dtype."""
     return {"rough": approximations.suffice(dtype, simt), "acc": rows.accumulator(dtype)}
+
+
+def _blocks(dtype: DType, simt: bool) -> dict[str, int]:
+    """Return the elements that a program adds up at a time, and how many of them before others."""
+    first = max(1, _BYTES // (BLOCK * dtype.bytes)) if simt else 1
+    return {"B": first * BLOCK, "F": first}
 
 
 def _launch(
@@ -59,10 +68,10 @@ def _launch(
     if not reduced:
         kernels.elements(*given, out, knob, **fixed)
         return
-    count, block = int(x.shape[0]), 4 * BLOCK if rows.is_simt(x) else BLOCK
-    each = rows.share(count, 1, x, _PROGRAMS_A_UNIT, block)
+    count, blocks = int(x.shape[0]), _blocks(arrays.dtype_of(x), rows.is_simt(x))
+    each = rows.share(count, 1, x, _PROGRAMS_A_UNIT, blocks["B"])
     parts = like(x, (-(-count // each),), fixed["acc"])
-    kernels.sums(*given, parts, each, knob, **fixed, B=block)
+    kernels.sums(*given, parts, each, knob, **fixed, **blocks)
     reductions.total(parts, None, out, None, reductions.scale(divisor), acc=fixed["acc"])
 
 
@@ -248,9 +257,11 @@ class PointwiseLoss:
             dump: as for `ts.compile`.
         """
         given: dict[str, Any] = dict.fromkeys(("weight", "pos_weight"))
-        given |= {"T": dtype, "kind": self.kinds[0], "whole": (False, False), **_numbers(dtype, False)}
+        simt = bool(target_record(target).simt)
+        given |= {"T": dtype, "kind": self.kinds[0], "whole": (False, False), **_numbers(dtype, simt)}
         if gradient:
             return compiled(kernels.gradients, target, dump, None, reduced=True, **given)
+        given |= _blocks(dtype, simt)
         return compiled(kernels.sums, target, dump, None, S=rows.accumulator(dtype), **given)
 
     @classmethod

@@ -15,6 +15,11 @@ S = ts.dtype_var("S", ts.f32, ts.f64)
 N, NW, NQ, G, P = ts.dims("N NW NQ G P")
 
 LN2 = 0.6931471805599453
+NEAR = 0.35
+"""Where the terms of a divergence are a polynomial of 16 bits."""
+NEAR_TERMS = (1.442698476, 0.239954762, 0.106589985)
+"""Its coefficients, to base 2: the error is 2^-18.5 at most."""
+LEAST_REST = 2.0**-30
 LEAST_LOG = -100.0
 """Logarithms of probabilities count as at least so much, as PyTorch has it."""
 
@@ -44,15 +49,16 @@ def ratio_log_of_logs(x: Any, y: Any, rough: Any) -> Any:
 @ts.function
 def shannon(whole: Any, r: Any, rough: Any) -> Any:
     """Return the Jensen-Shannon divergence of numbers whose sum is `whole` and whose difference is its `r`th part."""
-    up, down = about.log1p(r, rough), about.log1p(-r, rough)
-    # (1 + r) log(1 + r) + (1 - r) log(1 - r), first without terms that cancel where r is small.
+    # (1 + r) log(1 + r) + (1 - r) log(1 - r), where r is small without terms that cancel.
     if rough:
-        s = r * r
-        near = s * (1.0 + s * (1.0 / 6.0 + s * (1.0 / 15.0 + s * (1.0 / 28.0 + s * (1.0 / 45.0)))))
+        s, up, down = r * r, 1.0 + r, ts.tile.maximum(1.0 - r, LEAST_REST)
+        far = up * about.log2_of_normal(up, rough) + down * about.log2_of_normal(down, rough)
+        terms = ts.tile.where(r < NEAR, s * (NEAR_TERMS[0] + s * (NEAR_TERMS[1] + s * NEAR_TERMS[2])), far)
+        found = 0.25 * LN2 * whole * terms
     else:
-        near = r * (up - down) + ts.tile.log1p(-r * r)
-    far = (1.0 + r) * up + (1.0 - r) * down
-    found = 0.25 * whole * ts.tile.where(r == 1.0, 2.0 * LN2, ts.tile.where(r < 0.5, near, far))
+        up, down = ts.tile.log1p(r), ts.tile.log1p(-r)
+        near, far = r * (up - down) + ts.tile.log1p(-r * r), (1.0 + r) * up + (1.0 - r) * down
+        found = 0.25 * whole * ts.tile.where(r == 1.0, 2.0 * LN2, ts.tile.where(r < 0.5, near, far))
     return ts.tile.where(whole == 0.0, 0.0, found)
 
 
@@ -64,7 +70,7 @@ def tanh_of_half(a: Any, rough: Any) -> Any:
         t = 0.5 * a
         s = t * t
         near = t * (1.0 + s * (s * (2.0 / 15.0 - s * (17.0 / 315.0)) - 1.0 / 3.0))
-        return ts.tile.where(t < 0.25, near, (1.0 - power) / (1.0 + power))
+        return ts.tile.where(t < 0.25, near, about.quotient(1.0 - power, 1.0 + power, rough))
     return -ts.tile.expm1(-a) / (1.0 + power)
 
 
@@ -75,7 +81,8 @@ def distance(d: Any, kind: Any, knob: Any) -> Any:
     if kind == "l1":
         return size
     if kind == "huber":
-        return ts.tile.where(size < knob, 0.5 * d * d, knob * (size - 0.5 * knob))
+        least = ts.tile.minimum(size, knob)
+        return least * (size - 0.5 * least)
     if kind == "smooth_l1":
         return ts.tile.where(size < knob, 0.5 * d * d / knob, size - 0.5 * knob)
     return d * d
@@ -96,10 +103,11 @@ def distance_slope(d: Any, kind: Any, knob: Any) -> Any:
 @ts.function
 def with_logits(x: Any, y: Any, pos_weight: Any, rough: Any) -> Any:
     """Return the binary cross entropy of logits."""
-    positive = y if pos_weight is None else pos_weight * y
     least = about.log1p(about.exp(-ts.tile.abs(x), rough), rough)
-    if pos_weight is not None:
-        least = (positive + (1.0 - y)) * least
+    if pos_weight is None:
+        return x * (ts.tile.where(x > 0.0, 1.0, 0.0) - y) + least
+    positive = pos_weight * y
+    least = (positive + (1.0 - y)) * least
     return (1.0 - y) * ts.tile.maximum(x, 0.0) + positive * ts.tile.maximum(-x, 0.0) + least
 
 
@@ -116,7 +124,8 @@ def loss(x: Any, y: Any, pos_weight: Any, kind: Any, knob: Any, rough: Any) -> A
     if kind == "kl_log":
         return ts.tile.where(y == -float("inf"), 0.0, about.exp(y, rough) * (y - x))
     if kind == "js":
-        return shannon(x + y, ts.tile.abs(x - y) / (x + y), rough)
+        part = about.quotient(ts.tile.abs(x - y), x + y, rough)
+        return shannon(x + y, ts.tile.minimum(part, 1.0) if rough else part, rough)
     if kind == "js_log":
         whole = about.exp(x, rough) + about.exp(y, rough)
         return shannon(whole, tanh_of_half(ts.tile.abs(x - y), rough), rough)
@@ -209,15 +218,17 @@ def sums(
     rough: Constant,
     acc: Constant,
     B: Constant = 1024,
+    F: Constant = 1,
 ):
-    """Sums of the losses of `each` elements a program."""
+    """Sums of the losses of `each` elements a program, `F` of each block first: so many more of them are in flight."""
     ts.assume(each % B == 0)
     for part in ts.tile.grid((P, 1)):
-        added = ts.tile.zeros((B,), acc)
+        added = ts.tile.zeros((B // F,), acc)
         end = min((part + 1) * each, N)
         past = part * each + (end - part * each) // B * B
         for i in ts.tile.range(part * each, past, B):
-            added = added + weighted(x, y, weight, pos_weight, i, kind, knob.to(acc), whole, rough, acc, B)
+            found = weighted(x, y, weight, pos_weight, i, kind, knob.to(acc), whole, rough, acc, B)
+            added = added + (found if F == 1 else ts.tile.sum(found.reshape(F, B // F), axis=0))
         rest = 0.0
         if past < end:
             found = weighted(x, y, weight, pos_weight, past, kind, knob.to(acc), whole, rough, acc, B)
