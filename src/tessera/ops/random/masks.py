@@ -46,5 +46,6 @@ def dropped(block: Any, first: Any, p: Any, seed: Any, fours: Any) -> Any:
     """
     count = block.shape[1]
     words = words_of_fours(seed, first, count) if fours else words_of_each(seed, first, count)
-    uniform = (words >> 8).to(ts.f32) * 2.0**-24
-    return ts.tile.where(uniform >= p, block * (1.0 / (1.0 - p)).to(block.dtype), 0.0)
+    # The upper 24 bits are a number from 0 to 1, of which none is between this and p.
+    least = ts.tile.ceil(p * 2.0**24).to(ts.u32)
+    return ts.tile.where((words >> 8) >= least, block * (1.0 / (1.0 - p)).to(block.dtype), 0.0)
