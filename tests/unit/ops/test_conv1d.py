@@ -108,6 +108,25 @@ def torch_gradients(grad, x, w, b):
     return [one.numpy() for one in found]
 
 
+@pytest.mark.parametrize("activation", [None, "silu"])
+@pytest.mark.parametrize("length", [1, 3, 255, 256, 300])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_numbers_that_are_none_reach_the_filters_that_meet_them(value, length, activation):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(8)
+    x, w, b, grad = (lib.normal(rng, *shape) for shape in ((2, 3, length), (3, 4), (3,), (2, 3, length)))
+    x[0, 1, -1] = value
+    inputs = [torch.from_numpy(one).double().requires_grad_() for one in (x, w, b)]
+    padded = torch.nn.functional.pad(inputs[0], (3, 0))
+    y = torch.nn.functional.conv1d(padded, inputs[1][:, None], inputs[2], groups=3)
+    y = torch.nn.functional.silu(y) if activation else y
+    wanted = [one.numpy() for one in torch.autograd.grad(y, inputs, torch.from_numpy(grad).double())]
+    found = conv1d.backward(grad, x, w, b, activation)
+    for one, exact_one in zip(found.values(), wanted, strict=True):
+        assert np.array_equal(np.isnan(one), np.isnan(exact_one))
+        lib.close(np.where(np.isfinite(one), one, 0.0), np.where(np.isfinite(exact_one), exact_one, 0.0), ts.f32, 64)
+
+
 def test_any_strides_and_results_in_given_arrays():
     rng = np.random.default_rng(4)
     base, w = rng.standard_normal((6, 10, 8)).astype(np.float32), lib.normal(rng, 8, 12)[::2, 2::3]

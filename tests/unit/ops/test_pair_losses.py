@@ -114,6 +114,20 @@ def test_gradients_are_finite_differences(p, reduction):
         assert np.allclose(found[one], slope, atol=1e-7, rtol=1e-6), one
 
 
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0])
+@pytest.mark.parametrize("mean", [0.0, 100.0, 1e4, 1e6])
+def test_equal_rows_have_the_gradients_of_eps(mean, p):
+    rng = np.random.default_rng(9)
+    rows = lib.normal(rng, 5, 33, shift=mean)
+    grad = lib.normal(rng, 5)
+    given = rows, rows.copy(), rows.copy()
+    found = op.loss.triplet_margin.backward(grad, *given, p=p, reduction="none")
+    # All differences are eps, so that each is the same part of the norm.
+    slope = (1 / 33 ** (1 / p)) ** (p - 1) * grad[:, None] * np.ones(33)
+    for name, exact in (("anchor", 0.0 * slope), ("positive", -slope), ("negative", slope)):
+        assert np.abs(found[name] - exact).max() <= (4 if p < 3 else 300) * 2.0**-23 * np.abs(slope).max()
+
+
 def test_extreme_values_and_strides():
     torch = pytest.importorskip("torch")
     x = np.random.default_rng(4).standard_normal((6, 8)).astype(np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -263,6 +264,19 @@ def check(function, x, grad, options):
 
     found = function.backward(grad, x, **options)["input"]
     assert np.allclose(found, lib.differences(value, {"input": x})["input"], atol=1e-7, rtol=1e-6), options
+
+
+@pytest.mark.parametrize("dtype", lib.FLOATS, ids=str)
+@pytest.mark.parametrize(("shape", "dim"), [((4, 1), 1), ((1, 4), 0), ((2, 1, 2), (1,)), ((1,), None), ((), None)])
+@pytest.mark.parametrize("ord", [1, 2, float("inf")])
+def test_norms_of_one_element_are_its_size(ord, shape, dim, dtype):
+    largest, least = ml_dtypes.finfo(dtype.numpy()).max, ml_dtypes.finfo(dtype.numpy()).smallest_subnormal
+    x = np.array([largest, -largest, least, 0.0], dtype.numpy()).ravel()[: int(np.prod(shape))].reshape(shape)
+    kept = tuple(one for one in np.shape(np.sum(np.abs(x.astype(np.float64)), dim)))
+    found = r.norm(x, ord, dim)
+    assert np.array_equal(np.asarray(found, np.float64), np.abs(x.astype(np.float64)).reshape(kept))
+    slopes = r.norm.backward(np.ones(kept, dtype.numpy()), x, ord, dim)["input"]
+    assert np.array_equal(np.asarray(slopes, np.float64), np.sign(x.astype(np.float64)))
 
 
 def test_a_norm_of_zero_has_no_gradient():

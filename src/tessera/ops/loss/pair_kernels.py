@@ -189,9 +189,11 @@ def triplet_gradients(
         g = (grad[0] if reduced else grad[m]).to(acc) * scale.to(acc)
         # Where the loss is exactly 0 PyTorch lets the gradient through, too.
         slope = ts.tile.where(to_positive - to_negative + margin.to(acc) < 0.0, 0.0, g)
-        here = anchor[m, d : d + B].to(acc) + eps.to(acc)
-        near = slope * norm_slope(here - positive[m, d : d + B].to(acc), to_positive, p.to(acc), power)
-        far = slope * norm_slope(here - negative[m, d : d + B].to(acc), to_negative, p.to(acc), power)
+        here = anchor[m, d : d + B].to(acc)
+        to_near = here - positive[m, d : d + B].to(acc) + eps.to(acc)  # in this order, or a large anchor loses eps
+        to_far = here - negative[m, d : d + B].to(acc) + eps.to(acc)
+        near = slope * norm_slope(to_near, to_positive, p.to(acc), power)
+        far = slope * norm_slope(to_far, to_negative, p.to(acc), power)
         if grad_anchor is not None:
             grad_anchor[m, d : d + B] = near - far
         if grad_positive is not None:

@@ -206,7 +206,7 @@ class Norm(SumReduction):
                     help="convert it",
                 )
             return SIZE.run(input, dim, keepdim, out)
-        return self.run(input, dim, keepdim, wanted, out, kind)
+        return self.run(input, dim, keepdim, wanted, out, _of_one(kind, input, dim))
 
     def backward(
         self, grad: Any, input: Any, ord: float = 2, dim: Dims = None, keepdim: bool = False
@@ -215,7 +215,7 @@ class Norm(SumReduction):
         kind = _kind(ord)
         if kind == "size":
             return SIZE.gradients(grad, input, dim, keepdim)
-        return self.gradients(grad, input, dim, keepdim, kind)
+        return self.gradients(grad, input, dim, keepdim, _of_one(kind, input, dim))
 
     def reference(self, input: Any, ord: float = 2, dim: Dims = None, keepdim: bool = False) -> Any:
         """Return the exact result in NumPy and float64."""
@@ -226,6 +226,12 @@ class Norm(SumReduction):
         if kind == "norm1":
             return x.sum(axis, keepdims=keepdim)
         return np.sqrt((x * x).sum(axis, keepdims=keepdim))
+
+
+def _of_one(kind: str, input: Any, dim: Dims) -> str:
+    """Return the kind of norm: of one element each is its size, whose square need not be there."""
+    shape = arrays.shape_of(input, "input")
+    return "norm1" if axes.extents(shape, axes.chosen(dim, len(shape)))[1] == 1 else kind
 
 
 def _kind(ord: float) -> str:

@@ -103,15 +103,17 @@ def weight_gradients(
         for i in ts.tile.range(p * each, min((p + 1) * each, B * blocks)):
             b = i // blocks
             t = i % blocks * BL
+            inside = (t + ts.tile.arange(BL, dtype=ts.i64) < L)[None, :]
             g = grad[b, d : d + BD, t : t + BL].to(acc)
             if inner is not None:
                 y = convolved(x, by, bias, b, d, t, (BD, BL), taps, acc)
                 s = about.sigmoid(y, rough)
-                g = g * (s + y * s * (1.0 - s))
+                g = ts.tile.where(inside, g * (s + y * s * (1.0 - s)), 0.0)
             added = ()
             for w in ts.tile.static_range(taps):
                 back = t + (w - taps + 1)
-                added += (weights[w] + g * x[b, d : d + BD, back : back + BL].to(acc),)
+                before = x[b, d : d + BD, back : back + BL].to(acc)
+                added += (weights[w] + g * ts.tile.where(inside, before, 0.0),)
             weights = added
             biases = biases + g
             if inner is not None:
