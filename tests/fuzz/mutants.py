@@ -77,11 +77,11 @@ _VECTOR = (
     ),
     _cpu(
         "carried-tiles-written-one-after-the-other",
-        "lower/vector/control.py",
-        "        values = [site.chunk(node, coords) for node, _ in group]\n"
-        "        for value, (_, target) in zip(values, group, strict=True):\n"
-        "            site.store(target, coords, value)",
-        "        for node, target in group:\n            site.store(target, coords, site.chunk(node, coords))",
+        "lower/vector/context.py",
+        "            values = [site.chunk(node, coords) for node, _ in group]\n"
+        "            for value, (_, target) in zip(values, group, strict=True):\n"
+        "                site.store(target, coords, value)",
+        "            for node, target in group:\n                site.store(target, coords, site.chunk(node, coords))",
     ),
     _cpu(
         "live-buffer-reused",

@@ -237,3 +237,39 @@ def test_four_vectors_side_by_side_keep_to_the_row(columns):
     expected = np.vectorize(math.erf)(x.astype(np.float64))
     np.testing.assert_allclose(out[:, :300], expected, rtol=4e-7)
     assert (out[:, 300:] == 7).all()
+
+
+@ts.function
+def side_by_side(words):
+    return ts.tile.stack(words, axis=1).reshape(256)
+
+
+@ts.function
+def one_after_the_other(words):
+    return ts.tile.stack(words, axis=0).reshape(256)
+
+
+@ts.function
+def backwards(words):
+    return ts.tile.flip(ts.tile.stack((words[3], words[2], words[1], words[0]), axis=1).reshape(256), 0)
+
+
+@ts.function
+def three(words):
+    return ts.tile.stack((words[0], words[2], words[3], words[2]), axis=1).reshape(256)
+
+
+@pytest.mark.parametrize("used", [side_by_side, one_after_the_other, backwards, three], ids=str)
+def test_words_that_move_before_they_are_used_are_of_one_run_of_philox(used, monkeypatch):
+    @ts.kernel
+    def moved(Y: ts.Tensor["n", ts.u32], seed: ts.i64):
+        for i in ts.tile.grid((n, 256)):
+            Y[i : i + 256] = used(ts.tile.philox(seed, ts.tile.arange(64) + i // 4)) >> 8
+
+    text = ts.compile(moved, target="x86-64-v4", dump=["tirt"]).dumps["tirt"]
+    assert text.count('"mulhi"') == 20  # two a round
+    found, interpreted = np.zeros(1000, np.uint32), np.zeros(1000, np.uint32)
+    moved(found, 7)
+    monkeypatch.setenv("TESSERA_INTERPRET", "1")
+    moved(interpreted, 7)
+    assert np.array_equal(found, interpreted)

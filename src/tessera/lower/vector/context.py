@@ -388,14 +388,41 @@ class VectorContext:
         run_nest(self, node.shape, [node], body, needs=needs)
         node.wanted = wanted
 
+    def write_together(self, shape: tuple[int, ...], group: Sequence[tuple[Node, Stored]]) -> None:
+        """Write tiles of one shape to buffers in one nest, a chunk of each before the next chunk of any."""
+
+        def body(site: Site, coords: Coords) -> None:
+            values = [site.chunk(node, coords) for node, _ in group]
+            for value, (_, target) in zip(values, group, strict=True):
+                site.store(target, coords, value)
+
+        nodes = [node for node, _ in group]
+        run_nest(self, shape, nodes, body, needs=self.needed(nodes, shape))
+
     def materialise(self, node: Node) -> Stored:
         """Store a node in a buffer of its own, from which it is read from now on."""
+        if node.stored is None and isinstance(node, RandomWord):
+            self._materialise_words(node)
         if node.stored is None:
             target = self.new_buffer(node.shape, node.element)
             self.write(node, target)
             self._now_stored(node, target)
         assert node.stored is not None
         return node.stored
+
+    def _materialise_words(self, node: RandomWord) -> None:
+        """Store a random word and all others that its run of Philox gives for later."""
+        words = [each for each in node.group.words if each.stored is None and (each is node or self._is_live(each))]
+        targets = [(each, self.new_buffer(each.shape, each.element)) for each in words]
+        self.write_together(node.shape, targets)
+        for each, target in targets:
+            self._now_stored(each, target)
+
+    def _is_live(self, node: Node) -> bool:
+        """Return whether the current op or a later one needs a tile, or what is computed of it."""
+        value = self._values.get(node)
+        sinks = () if value is None else self.liveness.sinks(value)
+        return any(self.liveness.order.get(op, -1) >= self.position for op in sinks)
 
     def own_buffer(
         self, value: SSAValue, avoid: Collection[SSAValue] = (), waiting: Collection[SSAValue] = ()

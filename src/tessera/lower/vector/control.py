@@ -15,10 +15,8 @@ from tessera.ir.tile.types import TileType, shape_of
 from tessera.ir.walking import ops_in
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.mma import begins_sums, pack_before
-from tessera.lower.vector.nest import run_nest
-from tessera.lower.vector.nodes import Coords, Node, Resource, Stored, pending, reads, walk
+from tessera.lower.vector.nodes import Node, Resource, Stored, pending, reads, walk
 from tessera.lower.vector.rules import lowers
-from tessera.lower.vector.site import Site
 
 
 def region_writes(context: VectorContext, op: Operation) -> dict[Resource, None]:
@@ -225,16 +223,4 @@ def assign(context: VectorContext, nodes: Sequence[Node], targets: Sequence[Stor
         for node, _ in group:
             if any(not aligned and written & {*part.resources} for part, aligned in walk(node)):
                 context.rescue(node)
-        write_together(context, shape, group)
-
-
-def write_together(context: VectorContext, shape: tuple[int, ...], group: Sequence[tuple[Node, Stored]]) -> None:
-    """Write tiles of one shape to buffers in one nest, a chunk of each before the next chunk of any."""
-
-    def body(site: Site, coords: Coords) -> None:
-        values = [site.chunk(node, coords) for node, _ in group]
-        for value, (_, target) in zip(values, group, strict=True):
-            site.store(target, coords, value)
-
-    nodes = [node for node, _ in group]
-    run_nest(context, shape, nodes, body, needs=context.needed(nodes, shape))
+        context.write_together(shape, group)

@@ -13,7 +13,6 @@ from tessera.ir.tile.structure import DimOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, index
 from tessera.lower.vector.context import VectorContext
-from tessera.lower.vector.control import write_together
 from tessera.lower.vector.nodes import U32, Apply, Convert, Iota, Node, Philox, RandomWord, Reinterpret, Remap, Uniform
 from tessera.lower.vector.rules import lowers
 from tessera.numerics import dtypes
@@ -126,10 +125,11 @@ def lower_philox(context: VectorContext, op: PhiloxOp) -> None:
     for number, result in enumerate(op.results):
         context.define(result, RandomWord(shape_of(result.type), U32, group, number))
     used = [result for result in op.results if result.uses.get_length()]
+    group.words += [context.node(result) for result in used]
     if context.liveness.loops(used) > 1:
         # One run of the rounds gives all words, and different loops want them.
         nodes = [context.node(result) for result in used]
         buffers = [context.new_buffer(node.shape, node.element) for node in nodes]
-        write_together(context, nodes[0].shape, list(zip(nodes, buffers, strict=True)))
+        context.write_together(nodes[0].shape, list(zip(nodes, buffers, strict=True)))
         for result, buffer in zip(used, buffers, strict=True):
             context.define(result, buffer)

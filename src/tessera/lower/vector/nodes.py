@@ -299,10 +299,17 @@ class Load(Node):
 
 @dataclass(eq=False)
 class Philox:
-    """The four random words of one seed and counter tile."""
+    """The four random words of one seed and counter tile.
+
+    Args:
+        key: the seed's words.
+        counter: the counters.
+        words: those of the four that are used.
+    """
 
     key: tuple[SSAValue, SSAValue]
     counter: Node
+    words: list[Node] = field(default_factory=list[Node], init=False)
 
 
 @dataclass(eq=False)
