@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+from functools import reduce
+from itertools import takewhile
+
 import numpy as np
 import pytest
 
@@ -137,3 +141,35 @@ def test_graphs_hold_for_all_sizes_and_seeds():
     for size in range(3, 9):
         traced(torch.randn(size, 8, requires_grad=True), torch.randn(size, 8), size + 100).backward()
     assert len(graphs) <= 3
+
+
+NAMESAKES = {
+    "loss.mse": "mse_loss",
+    "loss.l1": "l1_loss",
+    "loss.huber": "huber_loss",
+    "loss.smooth_l1": "smooth_l1_loss",
+    "loss.bce": "binary_cross_entropy",
+    "loss.bce_with_logits": "binary_cross_entropy_with_logits",
+    "loss.kl_div": "kl_div",
+    "loss.cross_entropy": "cross_entropy",
+    "loss.cosine_embedding": "cosine_embedding_loss",
+    "loss.triplet_margin": "triplet_margin_loss",
+    "embedding": "embedding",
+    "dropout": "dropout",
+    "norm.ln": "layer_norm",
+    "norm.rms": "rms_norm",
+    "norm.group": "group_norm",
+}
+
+
+@pytest.mark.parametrize("name", NAMESAKES)
+def test_arguments_by_place_are_those_of_the_namesake(name):
+    torch = pytest.importorskip("torch")
+    theirs = inspect.signature(getattr(torch.nn.functional, NAMESAKES[name])).parameters
+    function = reduce(getattr, name.split("."), op)
+    ours = inspect.signature(function).parameters
+    known = list(takewhile(lambda one: one in ours, theirs))
+    assert list(ours)[: len(known)] == known
+    for one in known:
+        assert ours[one].kind != inspect.Parameter.KEYWORD_ONLY
+        assert ours[one].default == theirs[one].default

@@ -25,7 +25,7 @@ class Embedding:
     """Embedding; `__call__` says what it takes."""
 
     @checked
-    def __call__(self, input: Any, weight: Any, *, padding_idx: int | None = None, out: Any = None) -> Any:
+    def __call__(self, input: Any, weight: Any, padding_idx: int | None = None, *, out: Any = None) -> Any:
         """Return the rows `weight[input]`.
 
         Args:
@@ -57,7 +57,7 @@ class Embedding:
             FORWARD.into((goal,), index, weight, padding)
         return out
 
-    def backward(self, grad: Any, input: Any, weight: Any, *, padding_idx: int | None = None) -> dict[str, Any]:
+    def backward(self, grad: Any, input: Any, weight: Any, padding_idx: int | None = None) -> dict[str, Any]:
         """Return the gradient of a call by the name of its argument: `{"weight": …}`.
 
         Args:

@@ -140,7 +140,7 @@ class Huber(Distance):
 
     @checked
     def __call__(
-        self, input: Any, target: Any, *, reduction: Reduction = "mean", delta: float = 1.0, out: Any = None
+        self, input: Any, target: Any, reduction: Reduction = "mean", delta: float = 1.0, *, out: Any = None
     ) -> Any:
         """Return `d²/2` where `|d| < delta`, `delta·(|d| - delta/2)` elsewhere, `d = input - target`, reduced.
 
@@ -165,7 +165,7 @@ class Huber(Distance):
         return self.run("huber", input, target, reduction, _at_least("delta", delta, True), out=out)
 
     def backward(
-        self, grad: Any, input: Any, target: Any, *, reduction: Reduction = "mean", delta: float = 1.0
+        self, grad: Any, input: Any, target: Any, reduction: Reduction = "mean", delta: float = 1.0
     ) -> dict[str, Any]:
         """Return the gradients of a call: `{"input": …, "target": …}`.
 
@@ -181,7 +181,7 @@ class Huber(Distance):
         """
         return self.gradients(grad, "huber", input, target, reduction, _at_least("delta", delta, True))
 
-    def reference(self, input: Any, target: Any, *, reduction: Reduction = "mean", delta: float = 1.0) -> Any:
+    def reference(self, input: Any, target: Any, reduction: Reduction = "mean", delta: float = 1.0) -> Any:
         """Return the exact result in NumPy and float64."""
         size = np.abs(self.exact_difference(input, target))
         return reduced_exactly(np.where(size < delta, size**2 / 2, delta * (size - delta / 2)), reduction)

@@ -90,8 +90,8 @@ class CosineEmbedding(VectorLoss):
         input1: Any,
         input2: Any,
         target: Any,
-        *,
         margin: float = 0.0,
+        *,
         reduction: Reduction = "mean",
         out: Any = None,
     ) -> Any:
@@ -127,8 +127,8 @@ class CosineEmbedding(VectorLoss):
         input1: Any,
         input2: Any,
         target: Any,
-        *,
         margin: float = 0.0,
+        *,
         reduction: Reduction = "mean",
     ) -> dict[str, Any]:
         """Return the gradients of a call: `{"input1": …, "input2": …}`.
@@ -148,7 +148,7 @@ class CosineEmbedding(VectorLoss):
         return self.gradients(grad, {"input1": input1, "input2": input2}, (signs, float(margin)), reduction)
 
     def reference(
-        self, input1: Any, input2: Any, target: Any, *, margin: float = 0.0, reduction: Reduction = "mean"
+        self, input1: Any, input2: Any, target: Any, margin: float = 0.0, *, reduction: Reduction = "mean"
     ) -> Any:
         """Return the exact result in NumPy and float64."""
         x, y, signs = map(arrays.host, (input1, input2, target))
@@ -216,10 +216,10 @@ class TripletMargin(VectorLoss):
         anchor: Any,
         positive: Any,
         negative: Any,
-        *,
         margin: float = 1.0,
         p: float = 2.0,
         eps: float = 1e-6,
+        *,
         reduction: Reduction = "mean",
         out: Any = None,
     ) -> Any:
@@ -257,10 +257,10 @@ class TripletMargin(VectorLoss):
         anchor: Any,
         positive: Any,
         negative: Any,
-        *,
         margin: float = 1.0,
         p: float = 2.0,
         eps: float = 1e-6,
+        *,
         reduction: Reduction = "mean",
     ) -> dict[str, Any]:
         """Return the gradients of a call: `{"anchor": …, "positive": …, "negative": …}`.
@@ -286,10 +286,10 @@ class TripletMargin(VectorLoss):
         anchor: Any,
         positive: Any,
         negative: Any,
-        *,
         margin: float = 1.0,
         p: float = 2.0,
         eps: float = 1e-6,
+        *,
         reduction: Reduction = "mean",
     ) -> Any:
         """Return the exact result in NumPy and float64."""
