@@ -19,7 +19,7 @@ from tessera.ops.linalg.problem import check_sizes, default_out
 from tessera.ops.linalg.steps import LAYER, followed
 from tessera.ops.operation import with_checked_methods
 from tessera.ops.refusals import checked
-from tessera.ops.steps import check_not_traced, is_followed, versioned
+from tessera.ops.steps import check_not_traced, is_seen, versioned
 from tessera.ops.traced import traced_among
 
 
@@ -53,7 +53,7 @@ class Matmul:
             return whole.product(a, b, out_dtype)
         if getattr(a, "ndim", None) == getattr(b, "ndim", None) == 2:
             return gemm(a, b, out=out, out_dtype=out_dtype)
-        if is_followed((a, b, out)):
+        if is_seen((a, b, out)):
             found = followed(a, b, None, out, out_dtype)
             if found is not None:
                 return found
@@ -132,10 +132,10 @@ class Linear:
             CallError: as for `gemm`, or `no-gradient` for an epilogue whose operands need gradients.
         """
         options = (*LAYER[:2], out_dtype, None, compute, *LAYER[5:])
-        if traced_among((x, w)) is not None:
+        if traced_among((x, w, bias)) is not None:
             return whole.gemm(x, w, None, out, 1.0, 0.0, bias, {"epilogue": epilogue, "stream": stream}, options)
         beside = () if epilogue is None else epilogue.values
-        if is_followed((x, w, bias, out, *beside)):
+        if is_seen((x, w, bias, out, *beside)):
             is_plain = epilogue is compute is stream is None
             found = followed(x, _weights(w).mT, bias, out, out_dtype, is_plain, beside)
             if found is not None:
