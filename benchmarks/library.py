@@ -79,6 +79,7 @@ def main() -> int:
         for width in args.widths:
             if time.monotonic() < end:
                 torch.manual_seed(0)
+                torch._dynamo.reset()  # or functions compiled before count against its limit, past which it runs eager
                 for line in measured(torch, timer, name, width, args.turns, args.peers):
                     lines.append(line)
                     print(name, width, line.direction, line.seconds, flush=True)
