@@ -155,3 +155,40 @@ def test_costs_and_kernels_without_a_device():
     assert (op.topk.bytes((4, 8), 2, ts.bf16), op.topk.flops((4, 8), 2)) == (144, 64)
     assert lib.spills(op.sort.compile((64, 128), target="sm_90a")) == 0
     assert lib.spills(op.topk.compile((64, 128), 8, target="sm_90a")) == 0
+
+
+@pytest.mark.parametrize("library", lib.LIBRARIES)
+@pytest.mark.parametrize(("shape", "dim"), [*CASES, ((2, 5000), 1), ((5000, 2), 0), ((2, 3, 10), 1)], ids=str)
+def test_results_in_given_arrays(library, shape, dim):
+    x = np.random.default_rng(12).integers(-9, 9, shape).astype(np.float32)
+    own, size = lib.of_library(library, x), shape[dim] if shape else 1
+    for call, count in ((op.sort, None), *((op.topk, each) for each in sorted({min(1, size), size // 2, size}))):
+        if not shape and count == 0:
+            continue
+        given = (own, dim) if count is None else (own, count, dim)
+        wanted = call(*given)
+        every = tuple(slice(None, None, 2) for _ in wanted.values.shape)
+        whole = [np.zeros([2 * extent for extent in wanted.values.shape], kind) for kind in (np.float32, np.int64)]
+        outs = tuple(lib.of_library(library, one)[every] for one in whole)
+        if not shape:
+            outs = tuple(lib.of_library(library, one) for one in whole)
+        found = call(*given, out=outs)
+        assert all(one is other for one, other in zip(found, outs, strict=True))
+        agree(found, [np.asarray(one) for one in wanted])
+
+
+def test_what_given_arrays_are_refused():
+    torch = pytest.importorskip("torch")
+    x, values, places = np.zeros((3, 4), np.float32), np.zeros((3, 4), np.float32), np.zeros((3, 4), np.int64)
+    mistakes = [
+        (values, "bad-argument"),
+        ((values, values), "wrong-dtype"),
+        ((values[:2], places), "wrong-shape"),
+        ((places.view(np.float64), places), "wrong-dtype"),
+    ]
+    for out, code in mistakes:
+        with pytest.raises(ts.errors.CallError, match=code):
+            op.sort(x, out=out)
+    asks = torch.zeros(3, 4, requires_grad=True)
+    with pytest.raises(ts.errors.CallError, match="out-needs-no-gradient"):
+        op.topk(asks, 2, out=(torch.zeros(3, 2), torch.zeros(3, 2, dtype=torch.int64)))

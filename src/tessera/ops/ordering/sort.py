@@ -17,6 +17,7 @@ from tessera.ops import arrays, axes, rows
 from tessera.ops.operation import library_op
 from tessera.ops.ordering.steps import BACKWARD, LAST, ORDER, constants, is_long, kernel_of
 from tessera.ops.reduce.base import checked_gradient, number_dtype
+from tessera.ops.reduce.extremes import into_pair
 from tessera.ops.refusals import checked
 from tessera.target.artifact import Artifact
 
@@ -33,11 +34,13 @@ class Ordered(NamedTuple):
 class Ordering:
     """What sorting and picking the largest share."""
 
-    def run(self, input: Any, dim: int, kind: str, count: int | None) -> Ordered:
+    def run(self, input: Any, dim: int, kind: str, count: int | None, out: object) -> Ordered:
         """Return so many elements in order, None for all."""
         shape, dims, x = _folded(input, dim, count)
-        values, places = ORDER(x, kind, count)
         kept = _kept(shape, dims, count)
+        if out is not None:
+            return Ordered(*into_pair(ORDER, (x, kind, count), out, input, kept, dims))
+        values, places = ORDER(x, kind, count)
         return Ordered(axes.unfolded(values, kept, dims), axes.unfolded(places, kept, dims))
 
     def gradients(self, grad: Any, input: Any, dim: int, kind: str, count: int | None) -> dict[str, Any]:
@@ -74,7 +77,9 @@ class Sort(Ordering):
     """Sorting; `__call__` says what it takes."""
 
     @checked
-    def __call__(self, input: Any, dim: int = -1, descending: bool = False, stable: bool = True) -> Ordered:
+    def __call__(
+        self, input: Any, dim: int = -1, descending: bool = False, stable: bool = True, *, out: object = None
+    ) -> Ordered:
         """Return the elements in order along a dimension, and where they come from.
 
         Args:
@@ -82,17 +87,19 @@ class Sort(Ordering):
             dim: the dimension, counted from the end when negative.
             descending: the largest first.
             stable: taken for PyTorch's sake: equal elements always keep their order.
+            out: two arrays, for values and places.
 
         Returns:
             `(values, indices)` of the shape of `input`, indices as i64. NaN is the largest, and zeros of both signs
             are equal. PyTorch tensors that need gradients have them.
 
         Raises:
-            CallError: `not-an-array`, `wrong-dtype`, `bad-axis` or `bad-argument`.
+            CallError: `not-an-array`, `wrong-shape`, `wrong-dtype`, `bad-axis`, `bad-argument` or
+                `out-needs-no-gradient`.
 
         Source: `torch.sort`; Batcher, Sorting networks and their applications, 1968.
         """
-        return self.run(input, dim, "max" if descending else "min", None)
+        return self.run(input, dim, "max" if descending else "min", None, out)
 
     def backward(self, grad: Any, input: Any, dim: int = -1, descending: bool = False) -> dict[str, Any]:
         """Return the gradient of a call by the name of its argument: `{"input": …}`.
@@ -159,7 +166,9 @@ class Topk(Ordering):
     """The largest elements; `__call__` says what it takes."""
 
     @checked
-    def __call__(self, input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Ordered:
+    def __call__(
+        self, input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True, *, out: object = None
+    ) -> Ordered:
         """Return the `k` largest or smallest elements along a dimension, and where they are.
 
         Args:
@@ -168,17 +177,19 @@ class Topk(Ordering):
             dim: the dimension, counted from the end when negative.
             largest: False for the smallest.
             sorted: taken for PyTorch's sake: they always come in order.
+            out: two arrays, for values and places.
 
         Returns:
             `(values, indices)` with `k` elements along the dimension, indices as i64. NaN is the largest. Of equal
             elements the first comes first, where PyTorch takes any. PyTorch tensors that need gradients have them.
 
         Raises:
-            CallError: `not-an-array`, `wrong-dtype`, `bad-axis` or `bad-argument`.
+            CallError: `not-an-array`, `wrong-shape`, `wrong-dtype`, `bad-axis`, `bad-argument` or
+                `out-needs-no-gradient`.
 
         Source: `torch.topk`.
         """
-        return self.run(input, dim, "max" if largest else "min", index(k))
+        return self.run(input, dim, "max" if largest else "min", index(k), out)
 
     def backward(self, grad: Any, input: Any, k: int, dim: int = -1, largest: bool = True) -> dict[str, Any]:
         """Return the gradient of a call by the name of its argument: `{"input": …}`; zero for what was not chosen.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import index
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from tessera.ops.operation import library_op
 from tessera.ops.reduce.base import Dims, ExtremeReduction, checked_gradient, number_dtype
 from tessera.ops.reduce.steps import BACKWARD, EXTREMES, extremes_kept
 from tessera.ops.refusals import checked
+from tessera.ops.steps import Step
 
 
 class Extreme(NamedTuple):
@@ -171,6 +173,36 @@ def pair(out: object) -> tuple[Any, Any]:
             "out is no pair", code="bad-argument", location=caller_location(), help="give (values, indices)"
         )
     return found[0], found[1]
+
+
+def into_pair(
+    step: Step, given: tuple[Any, ...], out: object, input: Any, kept: Sequence[Any], dims: Sequence[int]
+) -> tuple[Any, Any]:
+    """Compute a step's values and places in given arrays, which are returned.
+
+    Args:
+        step: takes the folded input first.
+        given: what it is called with.
+        out: the arrays.
+        input: the input as it was given.
+        kept: their shape.
+        dims: the dimension that places are along.
+
+    Raises:
+        CallError: `bad-argument`, `wrong-shape`, `wrong-dtype`, `overlapping-arguments` or `out-needs-no-gradient`.
+    """
+    outs, results = pair(out), step.results(*given)
+    goals: list[Any] = []
+    for one, made, dtype in zip(outs, results, (arrays.dtype_of(input), i64), strict=True):
+        rows.checked_out(one, kept, dtype, input)
+        goal = axes.place_along(one, dims, tuple(made.shape))
+        goals.append(made if goal is None else goal)
+    rows.check_two(*outs)
+    step.into(tuple(goals), *given)
+    for one, goal, made in zip(outs, goals, results, strict=True):
+        if goal is made:
+            one[...] = axes.unfolded(made, kept, dims)
+    return outs
 
 
 @library_op

@@ -14,7 +14,7 @@ from tessera.numerics.dtypes import DType, f32, i64
 from tessera.ops import arrays, axes, rows
 from tessera.ops.operation import library_op
 from tessera.ops.reduce.base import checked_gradient, number_dtype
-from tessera.ops.reduce.extremes import Extreme, pair
+from tessera.ops.reduce.extremes import Extreme, into_pair
 from tessera.ops.reduce.steps import accumulator, blocks, last_of
 from tessera.ops.refusals import checked
 from tessera.ops.running import extreme_kernels
@@ -103,24 +103,14 @@ class RunningExtreme:
 
         Source: `torch.cummax`, `torch.cummin`.
         """
-        shape, dtype = arrays.shape_of(input, "input"), number_dtype(input)
+        shape = arrays.shape_of(input, "input")
+        number_dtype(input)
         dims = axes.chosen(index(dim), len(shape))
         x = axes.folded(input, dims)
-        if out is None:
-            values, places = EXTREMES(x, self.kind)
-            return Extreme(axes.unfolded(values, shape, dims), axes.unfolded(places, shape, dims))
-        outs, results = pair(out), EXTREMES.results(x, self.kind)
-        goals: list[Any] = []
-        for one, made, wanted in zip(outs, results, (dtype, i64), strict=True):
-            rows.checked_out(one, shape, wanted, input)
-            goal = axes.place_along(one, dims, tuple(x.shape))
-            goals.append(made if goal is None else goal)
-        rows.check_two(*outs)
-        EXTREMES.into(tuple(goals), x, self.kind)
-        for one, goal, made in zip(outs, goals, results, strict=True):
-            if goal is made:
-                one[...] = axes.unfolded(made, shape, dims)
-        return Extreme(*outs)
+        if out is not None:
+            return Extreme(*into_pair(EXTREMES, (x, self.kind), out, input, shape, dims))
+        values, places = EXTREMES(x, self.kind)
+        return Extreme(axes.unfolded(values, shape, dims), axes.unfolded(places, shape, dims))
 
     def backward(self, grad: Any, input: Any, dim: int) -> dict[str, Any]:
         """Return the gradient of a call by the name of its argument: `{"input": …}`.
