@@ -1,7 +1,7 @@
 """Measures works drawn at random beside the best of PyTorch: products, rows, reductions, moves, attention of any size.
 
     python benchmarks/sweep.py --seed 7 [--count 150] [--family gemm rows] [--device cuda] [--minutes 4]
-                               [--turns 2] [--compile] [--minimum] [--csv sweep.csv]
+                               [--turns 2] [--compile] [--minimum] [--jobs 8] [--csv sweep.csv]
     python benchmarks/sweep.py --seed 7 --only 31
 
 Sizes are uniform in their logarithm, half of the works have odd, prime or otherwise ugly ones; some tensors start off a
@@ -14,13 +14,16 @@ Ratios are above 1 where Tessera is faster. A work whose result is wrong, or whi
 that runs it again, and makes the exit status 1. Works that no peer takes have no ratio. `of copy` is the rate of works
 bound by memory, as a part of that of a copy of as many bytes. On a CPU whose cores other processes use, PyTorch's
 threads wait for each other: `TESSERA_NUM_THREADS=1` gives every contestant one thread, `--minimum` judges the fastest
-calls.
+calls. `--jobs` processes run each of `--count` works once before, so that their code is in the cache on disk; what a
+first call takes is then no compile time.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
+import multiprocessing
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -52,6 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if torch is None or (args.device == "cuda" and not torch.cuda.is_available()):
         print("needs PyTorch" + ("" if args.device == "cpu" else " and a GPU, or --device cpu"), file=sys.stderr)
         return 2
+    if args.jobs:
+        compile_ahead(args)
     torch.set_grad_enabled(False)
     if args.device == "cpu":
         keep_freed_memory()  # PyTorch's functions allocate their results
@@ -91,6 +96,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--turns", type=int, default=2, help="turns of each contestant")
     parser.add_argument("--minimum", action="store_true", help="fastest call instead of the median: for a busy CPU")
     parser.add_argument("--compile", action="store_true", help="torch.compile is a peer too")
+    parser.add_argument("--jobs", type=int, help="processes that compile all works before")
     parser.add_argument("--csv", type=Path, help="file for the results")
     return parser.parse_args(arguments)
 
@@ -102,6 +108,25 @@ def chosen(args: argparse.Namespace) -> Iterator[Work]:
         yield from (drawn(args.seed, number, limits) for number in args.only)
     else:
         yield from itertools.islice(sample(args.seed, limits, args.family, args.first), args.count)
+
+
+def compile_ahead(args: argparse.Namespace) -> None:
+    """Run every work once, in some processes, for the code that they leave on disk."""
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=compiled_share, args=(args, job)) for job in range(args.jobs)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+
+def compiled_share(args: argparse.Namespace, job: int) -> None:
+    """Run each `jobs`-th work once; those that fail do so again where they are measured."""
+    bench = Bench(torch_or_none(), args)
+    for work in itertools.islice(chosen(args), job, None, args.jobs):
+        with contextlib.suppress(Exception):
+            SETUPS[work.family](Maker(bench.torch, work, args.device)).ours()
+            bench.finish()
 
 
 class DeviceLost(Exception):
@@ -154,7 +179,7 @@ class Bench:
         setup = SETUPS[work.family](Maker(self.torch, work, self.device))
         start = time.monotonic()
         setup.ours()
-        self._finish()
+        self.finish()
         first_s = time.monotonic() - start
         # Rounded as results are: below the normal numbers of f16 a rounding is more than the tolerance.
         expected = setup.expected().to(setup.out.dtype).double()
@@ -205,7 +230,8 @@ class Bench:
         pick = min if self.args.minimum else median
         return in_turns(calls, self.args.turns, TURN_S["cpu"], turn_seconds, pick)
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """Wait for the device."""
         if self.device == "cuda":
             self.torch.cuda.synchronize()
 
