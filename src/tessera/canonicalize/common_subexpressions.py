@@ -26,12 +26,58 @@ Known = dict[Hashable, list[Operation]]
 """Ops by what is hashed of them: a few that may differ in the rest."""
 
 
-def _key(op: Operation) -> Hashable:
-    """Return the op's class and operands; properties, whose hashes take long, tell apart only what has no operands."""
-    operands = [id(operand) for operand in op.operands]
-    if type(op) is ElementwiseOp and record_of(op.fn.data).commutative:
-        operands.sort()
-    return (type(op), *operands) if operands else (type(op), *sorted(op.properties.items()))
+class Subexpressions:
+    """What is known on a walk through a module."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self.known: Known = {}
+
+    def key_of(self, op: Operation) -> Hashable | None:
+        """Return the op's class and operands; None where it may not give the same again.
+
+        Properties, whose hashes take long, tell apart only what has no operands.
+        """
+        if effect_of(op) > Effect.RANDOM:
+            return None
+        operands = [id(operand) for operand in op.operands]
+        if type(op) is ElementwiseOp and record_of(op.fn.data).commutative:
+            operands.sort()
+        return (type(op), *operands) if operands else (type(op), *sorted(op.properties.items()))
+
+    def meet(self, op: Operation) -> None:
+        """Forget what an op may change; of one with regions before it and behind it."""
+
+    def visit(self, block: Block) -> None:
+        """Visit the ops of a block, and forget them afterwards."""
+        learnt: list[Hashable] = []
+        for op in list(block.ops):
+            if op.regions:
+                self._enter(op)
+            elif op.results and not has_trait(op, IsTerminator) and (key := self.key_of(op)) is not None:
+                alike = self.known.setdefault(key, [])
+                first = _same(op, alike)
+                if first is None:
+                    alike.append(op)
+                    learnt.append(key)
+                else:
+                    _replace(op, first)
+            else:
+                self.meet(op)
+        for key in learnt:
+            self.known[key].pop()
+
+    def _enter(self, op: Operation) -> None:
+        """Visit the regions of an op."""
+        outer = self.known
+        if has_trait(op, IsolatedFromAbove):
+            self.known = {}
+        self.meet(op)
+        for region in op.regions:
+            for inner in region.blocks:
+                self.visit(inner)
+        self.meet(op)
+        self.known = outer
 
 
 def _same(op: Operation, known: Sequence[Operation]) -> Operation | None:
@@ -43,29 +89,12 @@ def _same(op: Operation, known: Sequence[Operation]) -> Operation | None:
     return None
 
 
-def _visit(block: Block, known: Known) -> None:
-    """Visit the ops of a block, and forget them afterwards."""
-    learnt: list[Hashable] = []
-    for op in list(block.ops):
-        if op.regions:
-            inherited: Known = {} if has_trait(op, IsolatedFromAbove) else known
-            for region in op.regions:
-                for inner in region.blocks:
-                    _visit(inner, inherited)
-        elif op.results and not has_trait(op, IsTerminator) and effect_of(op) <= Effect.RANDOM:
-            key = _key(op)
-            alike = known.setdefault(key, [])
-            first = _same(op, alike)
-            if first is None:
-                alike.append(op)
-                learnt.append(key)
-                continue
-            for old, new in zip(op.results, first.results, strict=True):
-                old.replace_all_uses_with(new)
-            op.detach()
-            op.erase()
-    for key in learnt:
-        known[key].pop()
+def _replace(op: Operation, first: Operation) -> None:
+    """Let an earlier op stand for one that computes the same."""
+    for old, new in zip(op.results, first.results, strict=True):
+        old.replace_all_uses_with(new)
+    op.detach()
+    op.erase()
 
 
 @dataclass(frozen=True)
@@ -76,4 +105,4 @@ class CommonSubexpressionsPass(Pass):
 
     def apply(self, module: ModuleOp) -> None:
         """Visit every block in order."""
-        _visit(module.body.block, {})
+        Subexpressions().visit(module.body.block)

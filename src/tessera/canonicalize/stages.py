@@ -10,6 +10,7 @@ from tessera.canonicalize.gather_taken import GatherTakenPass
 from tessera.canonicalize.gather_to_slice import GatherToSlicePass
 from tessera.canonicalize.loop_invariants import LoopInvariantsPass
 from tessera.canonicalize.merge_casts import MergeCastsPass
+from tessera.canonicalize.merge_loads import MergeLoadsPass
 from tessera.canonicalize.narrow_parts import NarrowPartsPass
 from tessera.canonicalize.remove_noops import RemoveNoopsPass
 from tessera.canonicalize.simplify_control_flow import SimplifyControlFlowPass
@@ -23,7 +24,7 @@ from tessera.ir.passes import Pass
 CANONICALIZE: tuple[Pass, ...] = (
     FoldConstantsPass(),
     SimplifyControlFlowPass(),
-    CommonSubexpressionsPass(),
+    MergeLoadsPass(),
     GatherToSlicePass(),
     SplitBatchesPass(),
     NarrowPartsPass(),
