@@ -9,7 +9,7 @@ import pytest
 import tessera as ts
 from tessera.numerics.dtypes import DType
 from tessera.numerics.tolerances import EXACT
-from tests.conformance.harness import Case, Updated, check, conformance, dtype
+from tests.conformance.harness import Case, Output, Updated, check, conformance, dtype
 
 M = 3
 BACKENDS = ("scheduled-sm_80", "scheduled-sm_90a", "ptx-sm_80", "ptx-sm_90a", "cuda")
@@ -111,6 +111,27 @@ def converted(dt: DType) -> Any:
     return kernel
 
 
+def reduced(dt: DType) -> Any:
+    """Return a kernel that only reduces rows, of tensors that lie each in its own way, and tells places."""
+    matrix, vector = ts.Tensor["m", "n", dt], ts.Tensor["n", dt]
+
+    def kernel(x: matrix, z: matrix, w: vector, y: ts.Tensor["m", 4, ts.f32]):
+        for i in ts.tile.grid((m, 1)):
+            least = ts.tile.min(x[i, :], 0)
+            y[i, 0] = least.to(ts.f32)
+            y[i, 1] = ts.tile.max(x[i, :] - least + z[i, :] + w[:], 0).to(ts.f32)
+            y[i, 2] = ts.tile.argmax(z[i, :]).to(ts.f32)
+            y[i, 3] = ts.tile.sum(x[i, :].to(ts.f32) - 1)
+
+    return kernel
+
+
+def _reduced(x: np.ndarray, z: np.ndarray, w: np.ndarray, _y: np.ndarray) -> np.ndarray:
+    x, z, w = (array.astype(np.int64) for array in (x, z, w))
+    most = (x - x.min(1, keepdims=True) + z + w).max(1)
+    return np.stack([x.min(1), most, z.argmax(1), (x - 1).sum(1)], 1).astype(np.float32)
+
+
 def _weighted(x: np.ndarray, y: np.ndarray, z: np.ndarray, w: np.ndarray) -> np.ndarray:
     apart = x - z.min(1, keepdims=True)
     first = np.argmax(apart, 1)
@@ -193,6 +214,43 @@ WIDTHS = ((77, 16), (33, 16), (131, 32), (40, 32))
 )
 def test_rows(case, backend):
     check(case, backend)
+
+
+@conformance(
+    [
+        Case(
+            "-".join(map(str, (name, n, *before, *pad))),
+            reduced(dtype(name)),
+            lambda rng, name=name, n=n, before=before, pad=pad: [
+                *(rows(rng, n, dtype(name), before[place], pad[place]) for place in (0, 1)),
+                rows(rng, n, dtype(name), before[2], 0)[0],
+                Output((M, 4), ts.f32),
+            ],
+            _reduced,
+            EXACT,
+            backends=BACKENDS,
+        )
+        for place, name in enumerate(("bf16", "f32", "u8", "i16"))
+        for n, before, pad in (
+            (3101, (0, 0, 0), (0, 0)),
+            (3073, (1, 1, 1), (0, 0)),
+            (3500, ((3, 0, 5), (0, 2, 0))[place % 2], (0, 1)),
+            (4075, ((0, 2, 0), (7, 4, 1))[place % 2], (5, 5)),
+            (4093, (3, 0, 0), (1, 0)),
+        )
+    ]
+)
+def test_rows_that_are_only_reduced(case, backend):
+    check(case, backend)
+
+
+@pytest.mark.parametrize("name", ["bf16", "f32", "u8"])
+def test_rows_that_are_only_reduced_move_sixteen_bytes_at_a_time(name: str) -> None:
+    made = ts.compile(ts.kernel(reduced(dtype(name))), target="sm_90a", dims={"n": 4999}, dump=["ptx"])
+    text = made.dumps["ptx"]
+    assert isinstance(text, str)
+    assert text.count("ld.weak.global.v4") == text.count("ld.weak.global") > 0
+    assert "ld.global" not in text
 
 
 @pytest.mark.parametrize("name", ["bf16", "f32", "u8"])

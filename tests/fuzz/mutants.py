@@ -980,8 +980,8 @@ _LONG = (
     _in_chunks(
         "aligned-chunks-reduce-what-lies-outside",
         "ir/chunking.py",
-        'inside = self.value(ElementwiseOp("and", [self.value(test) for test in inside]))',
-        'inside = self.value(ElementwiseOp("or", [self.value(test) for test in inside]))',
+        'inside = self.value(ElementwiseOp("and", tests))',
+        'inside = self.value(ElementwiseOp("or", tests))',
     ),
     _in_chunks(
         "last-aligned-chunks-are-reduced-twice",

@@ -475,6 +475,7 @@ class Chunk(_Writer):
         size: how long it is.
         boxes: what is known of its boxes (`decisions.ALIGNED`), if it is known to lie in the tiles.
         held: what lies in shared memory.
+        early: how many elements before the tiles it begins at most, if it has all of them; `boxes` hold there.
     """
 
     def __init__(
@@ -485,9 +486,11 @@ class Chunk(_Writer):
         size: int,
         boxes: Mapping[Operation, int] | None = None,
         held: Held | None = None,
+        early: int = 0,
     ) -> None:
         super().__init__(point, passes.ops[0])
         self.passes, self.at, self.size, self.boxes, self.held = passes, at, size, boxes, held or {}
+        self.early = early
         self.number: SSAValue | None = None  # of the held chunks; none of what is left
         self.values: dict[SSAValue, SSAValue] = {}
 
@@ -511,17 +514,21 @@ class Chunk(_Writer):
         return self.reduce(op, [self.of(source) for source in op.operands], op.axis.data)
 
     def inside(self, op: ReduceOp | ReduceByOp, least: SSAValue | None = None) -> list[SSAValue]:
-        """Return what a reduction reduces: neutral elements before a place, or before the long tile, and behind it."""
+        """Return what a reduction reduces: neutral elements before a place, or before the tile, and behind it."""
         self.like = op
         sources, axis = [self.of(source) for source in op.operands], op.axis.data
         number = element_type(dtypes.i32 if self.passes.size < _MOST_I32 else dtypes.i64)
-        shape, least = shape_of(sources[0].type), self.constant(0) if least is None else least
-        first = self.value(SplatOp(self.value(CastOp(self.at, number)), [self.size]))
-        place = self.value(ElementwiseOp("add", [self.value(ArangeOp(self.size, number)), first]))
-        zero = self.value(SplatOp(self.value(CastOp(least, number)), [self.size]))
-        end = self.value(SplatOp(self.constant(self.passes.size, number), [self.size]))
-        inside = [ElementwiseOp("ge", [place, zero]), ElementwiseOp("lt", [place, end])]
-        inside = self.value(ElementwiseOp("and", [self.value(test) for test in inside]))
+        shape, place = shape_of(sources[0].type), self.value(ArangeOp(self.size, number))
+        ends = [self.constant(0) if least is None else least, self.constant(self.passes.size)]
+        if self.early:  # of most elements it is known that they lie between such ends
+            ends = [self.value(ElementwiseOp("sub", [end, self.at])) for end in ends]
+        else:
+            first = self.value(SplatOp(self.value(CastOp(self.at, number)), [self.size]))
+            place = self.value(ElementwiseOp("add", [place, first]))
+        ends = [self.value(CastOp(end, number)) for end in ends]
+        compared = zip(("ge", "lt"), (self.value(SplatOp(end, [self.size])) for end in ends), strict=True)
+        tests = [self.value(ElementwiseOp(fn, [place, end])) for fn, end in compared]
+        inside = self.value(ElementwiseOp("and", tests))
         row = [size if at == axis else 1 for at, size in enumerate(shape)]
         if row != [self.size]:
             inside = self.value(ReshapeOp(inside, row))
@@ -679,6 +686,10 @@ def _part(chunk: Chunk, buffers: Sequence[SSAValue]) -> SSAValue:
 def _told(chunk: Chunk, op: LoadOp | StoreOp, part: LoadOp | StoreOp) -> Operation:
     """Add the part of a box, with what is known of it."""
     if chunk.boxes is not None and op in chunk.boxes:
-        decisions.INSIDE.write(part, 1 << op.kept[chunk.passes.axes[op.result if isinstance(op, LoadOp) else op.value]])
+        along = op.kept[chunk.passes.axes[op.result if isinstance(op, LoadOp) else op.value]]
+        if chunk.early:
+            decisions.EARLY.write(part, chunk.early)
+        else:
+            decisions.INSIDE.write(part, 1 << along)
         decisions.ALIGNED.write(part, chunk.boxes[op])
     return chunk.add(part)

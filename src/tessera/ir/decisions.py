@@ -286,9 +286,17 @@ ALIGNED = Decision(
     "aligned",
     "whether a box begins at a multiple of 16 bytes: 1, it does; 2, the launch looks",
     (LoadOp, StoreOp, CpAsyncOp),
-    ("chunk-tiles",),
+    ("align-rows", "chunk-tiles"),
     1,
     LOOKED_AT,
+)
+EARLY = Decision(
+    "early",
+    "how many elements before its tensor a box of whole rows begins at most, less than 16 bytes of one of them",
+    (LoadOp,),
+    ("align-rows",),
+    1,
+    15,
 )
 MATRIX_UNIT = Decision("matrix_unit", "a matrix unit computes a product", (MmaOp,), ("pack-operands",))
 LEFT_IN_PLACE = Decision(

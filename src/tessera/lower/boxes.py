@@ -41,6 +41,7 @@ class BoxOperands:
         seen: whether the launch looks if the box is aligned for such an access.
         cut: whether the tensor may end within such an access.
         behind: how many elements the box begins behind the first of such accesses, which are those around it.
+        early: how many elements before the tensor the box begins at most, where it reaches to its end.
     """
 
     pointer: SSAValue
@@ -54,6 +55,7 @@ class BoxOperands:
     seen: bool
     cut: bool
     behind: int = 0
+    early: int = 0
 
 
 def box_operands(
@@ -77,6 +79,9 @@ def box_operands(
     arg = params.position(op.tensor)
     rank, kept = len(op.size_list), op.kept
     physical = dict(zip(kept, padded, strict=True))
+    unit = next((i for i, axis in enumerate(kept) if params.known_stride(arg, axis) == 1), None)
+    early = _early(op) if unit is not None else 0
+    before = kept[unit] if unit is not None and early else None
     offsets = [scalar(offset) for offset in op.offsets]
     checked = _checked(params, op, divisor, physical)
     sizes: list[SSAValue] = []
@@ -85,9 +90,9 @@ def box_operands(
         size = scalars.constant(known) if known is not None else params.size(arg, axis) if axis in checked else None
         if size is None:
             size = scalars.constant(0)
-        if axis in checked:
+        if axis in checked and axis != before:
             offsets[axis] = kept_near(scalars, op.offsets[axis], offsets[axis], op.size_list[axis], size)
-        if physical.get(axis, 1) != op.size_list[axis]:
+        if physical.get(axis, 1) != op.size_list[axis] and axis != before:
             end = scalars.add(offsets[axis], op.size_list[axis])
             if not nonnegative(op.offsets[axis]):
                 # Bounds are compared unsigned: that of a box that ends before the tensor begins is not a large number.
@@ -95,10 +100,15 @@ def box_operands(
             size = scalars.binary("minimum", size, end)
         sizes.append(size)
     strides = [_stride(params, scalars, arg, axis) for axis in range(rank)]
-    unit = next((i for i, axis in enumerate(kept) if params.known_stride(arg, axis) == 1), None)
     vector, cut = _vector(params, op, arg, kept[unit], divisor, checked) if unit is not None else (1, False)
     seen = isinstance(op, Operation) and decisions.ALIGNED.of(op) == decisions.LOOKED_AT and vector > 1
-    return BoxOperands(params.pointer(arg), offsets, strides, sizes, kept, checked, vector, unit, seen, cut)
+    pointer = params.pointer(arg)
+    return BoxOperands(pointer, offsets, strides, sizes, kept, checked, vector, unit, seen, cut, early=early)
+
+
+def _early(op: Slice) -> int:
+    """Return how many elements before its tensor a box of whole rows begins at most."""
+    return (decisions.EARLY.of(op) or 0) if isinstance(op, Operation) else 0
 
 
 def around(
@@ -280,7 +290,7 @@ def _vector(
     else:
         limit = aligned_elements(params, arg, unit, len(op.size_list), element_bytes)
         limit = gcd(limit, divisor(op.offsets[unit]))
-    if unit not in checked:
+    if unit not in checked or _early(op):
         return max(limit, 1), False
     known = params.known_size(arg, unit)
     limit = max(gcd(limit, op.size_list[unit]), 1)

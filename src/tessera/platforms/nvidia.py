@@ -69,6 +69,7 @@ class NvidiaPlatform(Platform):
         from tessera.canonicalize.share_reciprocals import ShareReciprocalsPass
         from tessera.canonicalize.stages import CLEAN_UP
         from tessera.schedule.bound_stages import BoundStagesPass
+        from tessera.schedule.gpu.align_rows import AlignRowsPass
         from tessera.schedule.gpu.batch_programs import BatchProgramsPass
         from tessera.schedule.gpu.batch_steps import BatchStepsPass
         from tessera.schedule.gpu.chunk_tiles import ChunkTilesPass
@@ -117,6 +118,7 @@ class NvidiaPlatform(Platform):
             FitPermutesPass(target, knobs),  # programs of its blocks are no longer small
             BatchStepsPass(target, knobs),
             BatchProgramsPass(target, knobs),
+            AlignRowsPass(target, knobs),
             PrivateSumsPass(target, knobs),
             ShareRowsPass(target, knobs),
             KeepRowsPass(target, knobs),

@@ -166,7 +166,7 @@ class Knobs:
             "elements of a tile that are computed at a time where it has more; 0 computes tiles whole",
             "what registers hold decides",
             (0, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768),
-            passes=("keep-rows", "chunk-tiles"),
+            passes=("align-rows", "keep-rows", "chunk-tiles"),
         )
     )
     bulk_stores: int | None = _declared(

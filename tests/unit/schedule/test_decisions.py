@@ -75,6 +75,11 @@ def doubled_rows(x: ts.Tensor["m", 50001, ts.f32], y: ts.Tensor["m", 50001, ts.f
         y[i, :] = x[i, :] * 2
 
 
+def largest(x: ts.Tensor["m", 5001, ts.f32], y: ts.Tensor["m", ts.f32]):
+    for i in ts.tile.grid((m, 1)):
+        y[i] = ts.tile.max(x[i, :])
+
+
 def centred(x: ts.Tensor["m", 16384, ts.f32], y: ts.Tensor["m", 16384, ts.f32]):
     for i in ts.tile.grid((m, 1)):
         row = x[i, :]
@@ -115,6 +120,7 @@ SCHEDULES: list[tuple[Callable[..., None], dict[str, int], str, Knobs]] = [
     (f32_terms, {"m": 64, "k": 250}, "sm_90a", Knobs()),
     (summed, {}, "sm_90a", Knobs()),
     (doubled_rows, {}, "sm_90a", Knobs()),
+    (largest, {}, "sm_90a", Knobs()),
     (centred, {}, "sm_90a", Knobs()),
     (scaled_pairs, {}, "sm_90a", Knobs()),
     (long_softmax, {}, "sm_90a", Knobs()),

@@ -63,6 +63,7 @@ class BoxAddresses:
         self._behind: dict[int, str] = {}
         self._ends: dict[tuple[int, int], str] = {}
         self._rests: dict[int, str] = {}
+        self.early = early_axis(op)
         self.starts = [self._start(axis) for axis in range(len(op.offsets))]
         self.base = self._base()
 
@@ -149,6 +150,27 @@ class BoxAddresses:
             result = self.emitter.both(result, self._limits[axis, step])
         return result
 
+    def touches(self, at: Sequence[int], along: int, count: int, behind: str = "0") -> str | None:
+        """Return whether the tensor has one of neighbours of a box that begins early, None when it always has.
+
+        Args:
+            at: the register part of the first of them.
+            along: the fragment axis of neighbours.
+            count: of neighbours.
+            behind: how far before that element they begin, less than `count`, an i64.
+        """
+        axis, ops = self.axes[along], self.emitter.ops
+        others, step = self.predicate(at, along), self._step(axis, at)
+        first, last, known = self._reached(axis, step)
+        margin = 0 if behind == "0" else count - 1
+        if known is not None and first >= margin and last < known:
+            return others
+        end = ops.binary("add", I64, self.starts[axis], str(step + count - 1))
+        if behind != "0":
+            end = ops.binary("sub", I64, end, behind)
+        size = ops.binary("add", I64, self.emitter.unit(self.op.sizes[axis]), str(count - 1))
+        return self.emitter.both(others, ops.compare("ult", I64, end, size))
+
     def before_end(self, at: Sequence[int], along: int, place: int) -> str:
         """Return whether an element lies before the tensor's end along an axis; those of lower places may do, too.
 
@@ -195,6 +217,9 @@ class BoxAddresses:
     def _reached(self, axis: int, step: int) -> tuple[int, int, int | None]:
         """Return the first and last place along a dimension of what the threads access, and its size where known."""
         start, size = constant_value(self.op.offsets[axis]), constant_value(self.op.sizes[axis])
+        sooner = self.op.early.data[0].data if axis == self.early else 0
+        if sooner:
+            start = 0
         if start is None or size is None:
             return 0, 0, None
         reach = 0
@@ -202,7 +227,14 @@ class BoxAddresses:
             for dim in (LANE, WARP):
                 for vector in self.layout.in_bases(dim):
                     reach |= vector[self.axes.index(axis)]
-        return int(start) + step, int(start) + step + reach, int(size)
+        return int(start) + step - sooner, int(start) + step + reach, int(size)
+
+
+def early_axis(op: Any) -> int | None:
+    """Return the dimension along which a box begins before the tensor, of a load that says so."""
+    if not isinstance(op, LoadOp) or not len(op.early):
+        return None
+    return next(axis for axis in op.axis_list if constant_value(op.strides[axis]) == 1)
 
 
 def box_vector(op: Any, layout: LinearLayout, dtype: DType) -> tuple[int, int]:
@@ -245,7 +277,8 @@ def emit_load(emitter: SimtEmitter, op: LoadOp) -> None:
     vector = masked_alike(layout, axis, vector, masks)
     shifted = op.seen is not None and masks is None and vector * dtype.bytes == WIDEST and fill is None
     cut = op.cut is not None and vector * dtype.bytes >= WORD_BYTES
-    if (op.seen is not None and not shifted) or (op.cut is not None and not cut):
+    wide = box.early is None or (masks is None and fill is None and vector * dtype.bytes == WIDEST)
+    if (op.seen is not None and not shifted) or (op.cut is not None and not cut) or not wide:
         vector = 1
     behind = op.behind.data[0].data % vector if len(op.behind) else 0
     if behind and vector <= 2 * gcd(behind, vector):
@@ -256,7 +289,9 @@ def emit_load(emitter: SimtEmitter, op: LoadOp) -> None:
         load = shared_load(emitter, op, layout, axis, load)
     for access in register_accesses(layout.sublayout([REGISTER]), axis, vector):
         mask = masks[access.registers[0]] if masks is not None else None
-        if shifted:
+        if box.early is not None and vector > 1:
+            loaded = _load_early(emitter, box, access.at, axis, vector, dtype, shifted)
+        elif shifted:
             loaded = _load_shifted(emitter, box, access.at, vector, dtype)
         elif behind:
             loaded = load_around(load, access.at, axis, vector, behind)
@@ -270,11 +305,14 @@ def emit_load(emitter: SimtEmitter, op: LoadOp) -> None:
     emitter.bind(op.result, [units[first] for first in copies(layout.sublayout([REGISTER]))])
 
 
-def _load_shifted(emitter: SimtEmitter, box: BoxAddresses, at: Sequence[int], count: int, dtype: DType) -> list[str]:
+def _load_shifted(
+    emitter: SimtEmitter, box: BoxAddresses, at: Sequence[int], count: int, dtype: DType, early: int | None = None
+) -> list[str]:
     """Load 16 bytes from anywhere in a tensor: the aligned 16 bytes that hold their beginning, the next, and a shift.
 
     The next are left out where the first hold all. How far the beginning lies behind them is alike in all threads. Rows
-    that are not there become zeros.
+    that are not there become zeros. With `early`, an axis along which the tensor may begin and end within them, what
+    holds none of its elements is not loaded.
     """
     ops, fn = emitter.ops, emitter.fn
     behind = box.behind()
@@ -282,8 +320,13 @@ def _load_shifted(emitter: SimtEmitter, box: BoxAddresses, at: Sequence[int], co
         f"getelementptr i8, ptr addrspace(1) {box.pointer(at)}, i64 {ops.binary('sub', I64, '0', behind)}"
     )
     after = fn.assign(f"getelementptr i8, ptr addrspace(1) {aligned}, i64 {WIDEST}")
-    inside = box.predicate(at)
-    both = emitter.both(inside, ops.compare("ne", I64, behind, "0"))
+    inside = box.predicate(at) if early is None else None
+    next_inside = inside
+    if early is not None:
+        apart = ops.binary("lshr", I64, behind, str(dtype.bytes.bit_length() - 1))
+        inside = box.touches(at, early, count, apart)
+        next_inside = box.touches(moved_along(at, early, count), early, count, apart)
+    both = emitter.both(next_inside, ops.compare("ne", I64, behind, "0"))
     words = emitter.load_holding(aligned, inside, 4) + emitter.load_holding(after, both, 4)
     for size in (8, 4):
         moved = ops.compare("ne", I64, ops.binary("and", I64, behind, str(size)), "0")
@@ -293,6 +336,32 @@ def _load_shifted(emitter: SimtEmitter, box: BoxAddresses, at: Sequence[int], co
         bits = ops.binary("shl", I32, ops.binary("and", I32, ops.convert("trunc", I64, behind, I32), "3"), "3")
         words = [ops.intrinsic("fshr", I32, high, low, bits) for low, high in pairwise(words)]
     return emitter.unpack(words[: WIDEST // 4], dtype, count)
+
+
+def _load_early(
+    emitter: SimtEmitter, box: BoxAddresses, at: Sequence[int], axis: int, count: int, dtype: DType, shifted: bool
+) -> list[str]:
+    """Load 16 bytes of a box that begins before the tensor, and reaches behind its end: zeros are what is not there."""
+    if box.is_outside(at):
+        return [emitter.zero(dtype)] * count
+    if shifted:
+        units = _load_shifted(emitter, box, at, count, dtype, axis)
+    else:
+        words = emitter.load_holding(box.pointer(at), box.touches(at, axis, count), WIDEST // WORD_BYTES)
+        units = emitter.unpack(words, dtype, count)
+    if box.is_whole(at, axis, count):
+        return units
+    element, zero = LLVMType(_register_element(dtype)), emitter.zero(dtype)
+    there = [box.predicate(moved_along(at, axis, place)) for place in range(count)]
+    return [
+        unit if each is None else emitter.ops.select(element, each, unit, zero)
+        for each, unit in zip(there, units, strict=True)
+    ]
+
+
+def moved_along(at: Sequence[int], axis: int, place: int) -> list[int]:
+    """Return the register part of an element so far behind another one along an axis."""
+    return [step + place if number == axis else step for number, step in enumerate(at)]
 
 
 def _load_cut(

@@ -63,8 +63,10 @@ class LoadOp(TesseraOp, Box):
     """Loads a box of a tensor into a fragment (or scalar); what is outside or masked off becomes `fill` or zero.
 
     With `seen`, the box may begin anywhere, and its rows lie inside: the aligned 16 bytes around an access are loaded.
-    With `cut`, the tensor may end within an access. With `behind`, the box begins so many elements behind where an
-    access of `vector` elements may begin, and the tensor ends with one: the accesses around are loaded.
+    With `cut`, the tensor may end within an access. With `early`, the box begins up to so many elements before the
+    tensor, of which it has all neighbours: the tensor may begin and end within accesses, which are aligned if not
+    `seen`. With `behind`, the box begins so many elements behind where an access of `vector` elements may begin, and
+    the tensor ends with one: the accesses around are loaded.
     """
 
     name = "tessera_target.load"
@@ -79,6 +81,7 @@ class LoadOp(TesseraOp, Box):
     vector = prop_def(IntAttr)
     seen = opt_prop_def(UnitAttr)
     cut = opt_prop_def(UnitAttr)
+    early = prop_def(ArrayAttr[IntAttr])
     behind = prop_def(ArrayAttr[IntAttr])
     result = result_def()
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
@@ -87,7 +90,7 @@ class LoadOp(TesseraOp, Box):
     assembly_format = (
         "$pointer `[` $offsets `]` `strides` `[` $strides `]` `sizes` `[` $sizes `]` "
         "`axes` custom<Ints>($axes) (`checked` custom<Ints>($checked)^)? `vector` custom<Int>($vector) "
-        "(`seen` $seen^)? (`cut` $cut^)? (`behind` custom<Ints>($behind)^)? "
+        "(`seen` $seen^)? (`cut` $cut^)? (`early` custom<Ints>($early)^)? (`behind` custom<Ints>($behind)^)? "
         "(`mask` $mask^ `:` type($mask))? (`fill` $fill^ `:` type($fill))? attr-dict "
         "`:` type($pointer) `->` type($result)"
     )
@@ -107,6 +110,7 @@ class LoadOp(TesseraOp, Box):
         seen: bool = False,
         cut: bool = False,
         behind: int = 0,
+        early: int = 0,
     ):
         super().__init__(
             operands=[pointer, list(offsets), list(strides), list(sizes), mask, fill],
@@ -116,6 +120,7 @@ class LoadOp(TesseraOp, Box):
                 "vector": number(vector),
                 "seen": UnitAttr() if seen else None,
                 "cut": UnitAttr() if cut else None,
+                "early": ints([early] if early else ()),
                 "behind": ints([behind] if behind else ()),
             },
             result_types=[result],

@@ -96,6 +96,7 @@ def _load(context: SimtContext, op: LoadOp) -> None:
                 box.seen,
                 box.cut,
                 box.behind,
+                box.early,
             )
         ),
     )

@@ -345,10 +345,18 @@ def moved_bytes(kernel: KernelOp, op: LoadOp | StoreOp) -> int:
 
 
 def _aligned(kernel: KernelOp, passes: Passes, length: int) -> Aligned | None:
-    """Return where chunks of rows begin that may begin at any element; None where that is of no use.
+    """Return where chunks of rows begin that may begin at any element; None where that is of no use."""
+    aligned = aligned_of(kernel, passes)
+    if aligned is None or passes.size < 2 * aligned.step or length < aligned.step:  # chunks are whole accesses
+        return None
+    return aligned
 
-    They begin where what is loaded first is aligned. Rows of one width lie alike in all tensors that hold nothing else:
-    the launch looks whether others are aligned there too, loads words that it shifts into place where they are not, and
+
+def aligned_of(kernel: KernelOp, passes: Passes) -> Aligned | None:
+    """Return where accesses of rows are aligned that may begin at any element; None where that is of no use.
+
+    It is where what is loaded first is aligned. Rows of one width lie alike in all tensors that hold nothing else: the
+    launch looks whether others are aligned there too, loads words that it shifts into place where they are not, and
     stores single elements.
 
     The head and the tail reach out of the tiles. Only where whole dimensions are loaded and stored are there no
@@ -369,8 +377,6 @@ def _aligned(kernel: KernelOp, passes: Passes, length: int) -> Aligned | None:
         return None
     first = min(leading, key=lambda op: (op.element_bytes, isinstance(op, StoreOp)))
     step = ACCESS_BYTES // first.element_bytes
-    if passes.size < 2 * step or length < step:  # chunks are whole numbers of accesses
-        return None
     insert = Inserter(InsertPoint.before(begin), first)
     offsets = [
         each if _is_there(each, begin) else insert.constant(int(constant_value(each) or 0)) for each in first.offsets
