@@ -4,10 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 import tessera as ts
 from tessera.numerics.dtypes import DType
 from tessera.numerics.tolerances import Tolerance
+from tessera.schedule.hopper import share_rows
 from tests.conformance.data import normal
 from tests.conformance.harness import Case, Output, Updated, check, conformance
 from tests.conformance.test_held_rows import centred
@@ -171,3 +173,24 @@ def _sums(dt: DType, programs: int, size: int) -> list[Case]:
 )
 def test_rows_that_need_sums_are_shared(case: Case, backend: str):
     check(case, backend)
+
+
+@pytest.mark.parametrize("size", [96, 520])
+@pytest.mark.parametrize(("make", "meaning"), [(softmax, _softmax), (centred, lambda x, _y: _centred(x))])
+def test_few_rows_have_a_launch_of_their_own(make: Any, meaning: Any, size: int, monkeypatch: pytest.MonkeyPatch):
+    for name, value in (("KEPT_ELEMENTS", 64), ("PART", 32)):
+        monkeypatch.setattr(share_rows, name, value)
+    rows = _whole(ts.f32, size)
+    case = Case(
+        f"few-{make.__name__}-{size}",
+        make(ts.f32),
+        lambda rng: [rows(rng), Output((M, size), ts.f32)],
+        meaning,
+        Tolerance(1e-5, absolute=1e-6),
+        knobs={"batch": 1},
+    )
+    kernel = ts.kernel.autotune(space={"batch": [1]})(make(ts.f32))
+    made = ts.compile(kernel, target="sm_90a", dims={"n": size}, batch=1, dump=["ptx"])
+    assert len(made.reflection["kernels"]) == 2
+    assert "barrier.cluster" in made.dumps["ptx"]
+    check(case, "ptx-sm_90a")

@@ -236,7 +236,8 @@ class Knobs:
         Knob(
             "share_rows",
             "programs of a cluster that share a row which is reduced and stored; 1 leaves rows to a program each",
-            "up to 8, of rows of which several passes need exponentials and which shared memory does not hold",
+            "up to 8, of rows of which several passes need exponentials and which shared memory does not hold, "
+            "and of few rows",
             range(1, 9),
             passes=("share-rows",),
             needs=("clusters",),

@@ -57,17 +57,26 @@ from tessera.numerics import dtypes
 from tessera.schedule.gpu.chunk_tiles import (
     ELEMENTS,
     HOLDING,
+    KEPT_ELEMENTS,
     LONG_ELEMENTS,
     VECTOR_BYTES,
     moved_bytes,
     repeats_dear,
 )
+from tessera.schedule.launch_guards import at_least, put_beside
 from tessera.schedule.scheduled_pass import GridPass
 
 PART = 8192
 """Elements of a part, padded to a power of two, of which a multiprocessor runs enough programs at once."""
 OTHER_PARTS = 1.1
-"""How much more elements count of parts of half or twice as many."""
+"""How much more elements count of longer parts."""
+SMALL_PARTS = 1.2
+"""The same of shorter parts (softmax of 528 rows of 24740: 0.70 of a copy's rate in eight parts, 0.83 in four)."""
+FEW_ROWS, FEW_ROWS_OF_NORMS = 6, 3
+"""For each multiprocessor, below which the longest rows that stay in registers or shared memory are shared, by whether
+passes need exponentials: a few programs do not keep memory busy, and the last ones run alone (rows of 24740 of bf16 on
+an H200, of a copy's rate: softmax of 66 rows 0.83, and 0.99 in four parts, of 291 0.70 and 0.88, of 528 0.77 and 0.83,
+of 1056 0.77 both; LayerNorm of 291 rows 0.67 and 0.75)."""
 MASKED = 1.02
 """The same of parts that do not divide a row: what lies past its end is masked."""
 ELEMENTS_OF_WARP = 2048
@@ -93,17 +102,41 @@ class ShareRowsPass(GridPass):
         if asked == 1 or self.knobs.chunk is not None or not self.target.has("clusters"):
             return
         tile = _longest(grid)
-        if tile is None or (asked is None and prod(shape_of(tile.type)) <= LONG_ELEMENTS):
+        if tile is None or (asked is None and prod(shape_of(tile.type)) <= KEPT_ELEMENTS):
             return
         try:
             passes = _passes(kernel, grid, tile)
-            if asked is None and not self._is_worth_it(passes):
-                return
-            programs, part = _parts(passes, asked)
+            _parts(passes, asked)
         except (Unfit, Whole) as reason:
             if asked is not None:
                 note(grid, "share_rows", [f"share_rows={asked} is ignored: {reason}"])
             return
+        if asked is not None or (passes.size > LONG_ELEMENTS and self._is_worth_it(passes)):
+            self._share(grid, passes)
+        elif passes.size <= LONG_ELEMENTS and (shared := self._for_few(grid, passes)) is not None:
+            self._share(shared, _passes(kernel, shared, _only_row(shared)))
+
+    def _for_few(self, grid: GridOp, passes: Passes) -> GridOp | None:
+        """Return a launch for calls with few rows, where these may be few: one beside the launch, or itself."""
+        known = [constant_value(extent) for extent in grid.extents]
+        most = (FEW_ROWS if repeats_dear(passes) else FEW_ROWS_OF_NORMS) * self.target.machine.units
+        if None not in known:
+            return grid if prod(int(size or 0) for size in known) < most else None
+        if grid.guard is not None:
+            return None
+        insert = Inserter(InsertPoint.before(grid), grid)
+        count = insert.constant(1)
+        for extent in grid.extents:
+            count = insert.binary("mul", count, extent)
+        many = at_least(insert, count, most)
+        assert isinstance(many, SSAValue), "some size is not known"
+        shared = grid.clone().when(insert.binary("sub", insert.constant(1), many))
+        put_beside(grid, shared, many)
+        return shared
+
+    def _share(self, grid: GridOp, passes: Passes) -> None:
+        """Divide the rows of a launch."""
+        programs, part = _parts(passes, self.knobs.share_rows)
         _Shared(passes, programs, part).write()
         decisions.CLUSTER.write(grid, programs)
         decisions.NUM_WARPS.write(grid, self.knobs.num_warps or max(padded(part) // ELEMENTS_OF_WARP, 1))
@@ -118,6 +151,13 @@ class ShareRowsPass(GridPass):
         """
         bytes_ = passes.size * max(op.element_bytes for op in passes.ops if isinstance(op, LoadOp))
         return repeats_dear(passes) and HOLDING * bytes_ > self.target.shared_bytes
+
+
+def _only_row(grid: GridOp) -> SSAValue:
+    """Return the longest tile of a launch that has one."""
+    tile = _longest(grid)
+    assert tile is not None
+    return tile
 
 
 def _longest(grid: GridOp) -> SSAValue | None:
@@ -214,7 +254,8 @@ def _parts(passes: Passes, asked: int | None) -> tuple[int, int]:
         registers = padded(part)
         if registers > ELEMENTS or part * (programs - 1) >= passes.size or not (divides or (whole and maskable)):
             continue
-        cost = programs * registers * (1.0 if registers == PART else OTHER_PARTS) * (1.0 if divides else MASKED)
+            other = 1.0 if registers == PART else OTHER_PARTS if registers > PART else SMALL_PARTS
+            cost = programs * registers * other * (1.0 if divides else MASKED)
         found.append((cost, programs, part))
     if not found:
         raise Unfit("there are no parts of a size that fits")

@@ -54,3 +54,33 @@ tessera_tile.kernel @scanned profile "fast" (
   // CHECK: share_rows=3 is ignored: elements are combined one after the other
   tessera_tile.return
 }
+
+// -----
+// RUN: schedule-share-rows
+// Rows of exponentials that registers hold are shared in calls with few of them, and have a program each in others.
+tessera_tile.kernel @few profile "fast" (
+    %x: !tessera_tile.tensor<?x24740xf32> as "X" dims ["M", "24740"] strides [-1, 1] stride_div [4, 1] dim_div [1, 1] align 16,
+    %y: !tessera_tile.tensor<?x24740xf32> as "Y" dims ["M", "24740"] strides [-1, 1] stride_div [4, 1] dim_div [1, 1] align 16 written) {
+  // CHECK: [[M:%\w+]] = tessera_tile.dim
+  %m = tessera_tile.dim %x[0] : !tessera_tile.tensor<?x24740xf32>
+  // CHECK: [[COUNT:%\w+]] = tessera_tile.elementwise "mul"({{.*}}, [[M]])
+  // CHECK: "floordiv"([[COUNT]]
+  // CHECK: [[MANY:%\w+]] = tessera_tile.elementwise "minimum"
+  // CHECK: [[FEW:%\w+]] = tessera_tile.elementwise "sub"({{.*}}, [[MANY]])
+  // CHECK: tessera_tile.grid([[M]]) by [1] when [[FEW]]
+  // CHECK: cluster_put
+  // CHECK: tessera_tile.grid([[M]]) by [1] when [[MANY]]
+  // CHECK-NOT: cluster
+  tessera_tile.grid(%m) by [1] {
+  ^bb0(%i: index):
+    %zero = tessera_tile.constant 0 : index
+    %row = tessera_tile.load %x[%i, %zero] [1, 24740] drop [0] : !tessera_tile.tensor<?x24740xf32> -> !tessera_tile.tile<24740xf32>
+    %powers = tessera_tile.elementwise "exp"(%row) : (!tessera_tile.tile<24740xf32>) -> !tessera_tile.tile<24740xf32>
+    %sum = tessera_tile.reduce "sum" %powers axis 0 : !tessera_tile.tile<24740xf32> -> f32
+    %sums = tessera_tile.splat %sum : f32 -> !tessera_tile.tile<24740xf32>
+    %out = tessera_tile.elementwise "div"(%powers, %sums) : (!tessera_tile.tile<24740xf32>, !tessera_tile.tile<24740xf32>) -> !tessera_tile.tile<24740xf32>
+    // CHECK: tessera_tile.store
+    tessera_tile.store %out, %y[%i, %zero] [1, 24740] drop [0] : !tessera_tile.tile<24740xf32>, !tessera_tile.tensor<?x24740xf32>
+  }
+  tessera_tile.return
+}

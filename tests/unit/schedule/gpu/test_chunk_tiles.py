@@ -133,8 +133,9 @@ def test_strict_gives_the_order_of_sums_alone() -> None:
 @pytest.mark.parametrize("width", [131072, 50257])
 @pytest.mark.parametrize("kernel", [cases.norm_of(ts.bf16), cases.softmax_of(ts.fp8_e4m3)], ids=["norm", "softmax"])
 def test_long_rows_lie_in_registers(kernel: Any, width: int) -> None:
-    again = ts.kernel.autotune(space={"hold_rows": [0]})(kernel)
-    made = ts.compile(again, target="sm_90a", dims={"m": 99, "n": width}, hold_rows=0)
+    alone = {"hold_rows": 0, "share_rows": 1}
+    again = ts.kernel.autotune(space={name: [value] for name, value in alone.items()})(kernel)
+    made = ts.compile(again, target="sm_90a", dims={"m": 99, "n": width}, **alone)
     (measured,) = made.reflection["kernels"].values()
     assert measured["spill_store_bytes"] == measured["spill_load_bytes"] == 0
     # no more than the warps' sums take: chunks are added up within threads
@@ -157,11 +158,12 @@ def test_rows_that_registers_hold_stay_whole() -> None:
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_two_programs_of_long_rows_have_room_at_a_time(kernel: Any, width: int, chunk: int | None) -> None:
-    made = ts.compile(ts.kernel(kernel), target="sm_90a", dims={"n": width})
+    alone = ts.kernel.autotune(space={"share_rows": [1]})(kernel)
+    made = ts.compile(alone, target="sm_90a", dims={"n": width}, share_rows=1)
     (measured,) = made.reflection["kernels"].values()
     assert 2 * measured["threads"] * measured["registers"] <= 65536
     assert measured["spill_store_bytes"] == 0
-    said = note(kernel, {"n": width})
+    said = note(kernel, {"n": width}, share_rows=1)
     assert f"chunks of {chunk}" in said if chunk else not said
 
 
@@ -169,15 +171,17 @@ def test_two_programs_of_long_rows_have_room_at_a_time(kernel: Any, width: int, 
     ("width", "programs"), [(12288, 4), (16384, 4), (25800, 4), (36864, 3), (49152, 2), (20001, 4)]
 )
 def test_long_rows_that_several_passes_need_stay_in_shared_memory(width: int, programs: int) -> None:
-    kernel, options = cases.norm_of(ts.bf16), {"target": "sm_90a", "dims": {"n": width}, "dump": ("ptx",)}
-    made = ts.compile(ts.kernel(kernel), **options)
+    options = {"target": "sm_90a", "dims": {"n": width}, "dump": ("ptx",), "share_rows": 1}
+    kernel = cases.norm_of(ts.bf16)
+    made = ts.compile(ts.kernel.autotune(space={"share_rows": [1]})(kernel), **options)
     (measured,) = made.reflection["kernels"].values()
     assert programs * measured["threads"] * measured["registers"] <= 65536
     assert programs * (measured["shared_bytes"] + 1024) <= 233472
     assert measured["spill_store_bytes"] == 0
-    assert f"rows of {width} elements stay in shared memory" in note(kernel, {"n": width})
+    assert f"rows of {width} elements stay in shared memory" in note(kernel, {"n": width}, share_rows=1)
     assert "cp.async.cg.shared.global" in made.dumps["ptx"]
-    loaded_again = ts.compile(ts.kernel.autotune(space={"hold_rows": [0]})(kernel), hold_rows=0, **options)
+    space = {"hold_rows": [0], "share_rows": [1]}
+    loaded_again = ts.compile(ts.kernel.autotune(space=space)(kernel), hold_rows=0, **options)
     assert "cp.async" not in loaded_again.dumps["ptx"]
 
 
@@ -224,11 +228,12 @@ def running_sums(x: ts.Tensor["m", "n", ts.f32], y: ts.Tensor["m", "n", ts.f32])
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_long_rows_that_are_written_again_have_long_chunks(kernel: Any, width: int, chunk: int | None) -> None:
-    again = ts.kernel.autotune(space={"hold_rows": [0]})(kernel)
-    made = ts.compile(again, target="sm_90a", dims={"n": width}, hold_rows=0)
+    alone = {"hold_rows": 0, "share_rows": 1}
+    again = ts.kernel.autotune(space={name: [value] for name, value in alone.items()})(kernel)
+    made = ts.compile(again, target="sm_90a", dims={"n": width}, **alone)
     (measured,) = made.reflection["kernels"].values()
     assert measured["spill_store_bytes"] == 0
-    said = note(kernel, {"n": width}, hold_rows=0)
+    said = note(kernel, {"n": width}, **alone)
     assert f"chunks of {chunk}" in said if chunk else not said
 
 
