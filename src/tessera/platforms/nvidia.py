@@ -96,6 +96,7 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.hopper.pair_tiles import PairTilesPass
         from tessera.schedule.hopper.ping_pong import GroupBuffersPass
         from tessera.schedule.hopper.pipeline_products import PipelineProductsPass
+        from tessera.schedule.hopper.release_early import ReleaseEarlyPass
         from tessera.schedule.hopper.share_rows import ShareRowsPass
         from tessera.schedule.hopper.shorten_steps import ShortenStepsPass
         from tessera.schedule.hopper.skip_masks import SkipMasksPass
@@ -145,6 +146,7 @@ class NvidiaPlatform(Platform):
             ChooseWarpsPass(target, knobs),
             NarrowComparisonsPass(),
             SkipMasksPass(target, knobs),
+            ReleaseEarlyPass(target, knobs),
             PipelineProductsPass(target, knobs),
             LateWaitsPass(target, knobs),
             StartTogetherPass(target, knobs),

@@ -272,7 +272,7 @@ class Knobs:
             "ping_pong",
             "1 lets two groups of consumers take tiles in turn or, where products wait for each other, start their "
             "products in turn",
-            0,
+            "0; of products that wait for each other, 1 where the work between them takes as long",
             (0, 1),
             takers=BOTH,
             passes=("fit-blocks", "divide-rows", "stream-k", "warp-specialize", "pipeline-products"),

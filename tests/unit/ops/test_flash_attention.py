@@ -9,7 +9,8 @@ import tessera as ts
 from tessera import ops as op
 from tessera.ops.attn import flash_gradient_kernels as gradients
 from tessera.ops.attn import flash_kernels as kernels
-from tessera.ops.attn.flash_steps import Blocks, in_parts
+from tessera.ops.attn.blocks import Blocks
+from tessera.ops.attn.flash_steps import in_parts
 from tessera.ops.attn.join import join_rows
 from tessera.ops.attn.mods import NO_MODS
 from tessera.target.registry import target_named
@@ -486,6 +487,21 @@ def test_three_groups_share_blocks_where_that_takes_less_time():
         Blocks(target_named("sm_80"), ts.bf16, (64, 64), **long),
     ):
         assert other.forward()["BM"] <= 128 >= other.of_keys(causal=False)["BN"]
+
+
+def test_blocks_of_short_sequences_waste_neither_rows_nor_steps():
+    def block(queries, keys, head=64, **options):
+        lengths, heads = (queries, keys), (16 * (16384 // queries),) * 2
+        return tuple(
+            Blocks(target_named("sm_90a"), ts.bf16, (head, head), lengths, heads, **options).forward().values()
+        )
+
+    assert block(1024, 1024) == (128, 256)  # six blocks of 192 rows would be 1152
+    assert block(1024, 1024, capped=True) in ((128, 128), (192, 128))
+    assert block(1024, 1024, causal=True) == (128, 128)  # 36 of 64 steps; of 192 rows 32 of 48
+    assert block(8192, 8192, causal=True) == (192, 128)
+    assert block(1024, 1024, head=32) == (128, 128)
+    assert block(1024, 0, causal=True)[0] in (128, 192)  # no step at all
 
 
 def test_costs():

@@ -220,7 +220,7 @@ class FlashAttention:
         given["plain"] = bias is None and not softcap
         sizes = {"B": 4, "H": 16, "G": 16, "M": 4096, "N": 4096, "D": head_dim, "E": wide}
         lengths, heads = (sizes["M"], sizes["N"]), (sizes["B"] * sizes["H"], sizes["B"] * sizes["G"])
-        options = not window, bias is not None
+        options = not window, bias is not None, causal, softcap
         given |= Blocks(target_record(target), dtype, (head_dim, wide), lengths, heads, *options).forward()
         return compiled(kernels.forward, target, dump, sizes, **given)
 

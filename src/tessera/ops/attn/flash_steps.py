@@ -1,4 +1,4 @@
-"""The steps behind attention: blocks, kernels, gradients."""
+"""The steps behind attention: kernels, gradients."""
 
 from __future__ import annotations
 
@@ -7,151 +7,20 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from tessera.data import dataclass
 from tessera.numerics.dtypes import DType
 from tessera.ops import arrays, rows
 from tessera.ops.attn import flash_gradient_kernels as gradients
 from tessera.ops.attn import flash_kernels as kernels
 from tessera.ops.attn.block_mask import lists_of
+from tessera.ops.attn.blocks import PART_KEYS, Blocks
 from tessera.ops.attn.join import join
 from tessera.ops.attn.mods import NAMES, Mods
 from tessera.ops.refusals import refused
 from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present, zeros
 from tessera.ops.traced import Traced
-from tessera.target.records import TargetRecord
 
 FAR = 2**31 - 1
 """A window that reaches so far has no end."""
-_WIDE_HEAD = 144
-"""Elements of heads up to which blocks are longer."""
-_APART = 2048
-"""Bytes of shared memory that operands leave to what threads exchange."""
-_SMALLEST = 16
-_SHORTEST, _LONG = 32, 128
-"""Rows of the shortest and the longest blocks of a CPU."""
-_PART_KEYS = 64
-"""That the keys of a part are a multiple of."""
-_LEAST_BLOCKS = 4
-"""Blocks of keys that a part has at least: fewer, and its result costs more than what it reads."""
-_PART_PROGRAMS = 2
-"""Programs of a multiprocessor where keys are taken in parts."""
-_TWO_GROUPS, _THREE_GROUPS = 128, 192
-"""Rows of a block that two and that three warpgroups share."""
-_FEW_HEAD = 64
-"""Elements of heads up to which the registers of three warpgroups hold a block."""
-_RESULT_TIME, _KEY_TIME = 1.28, 1.4
-"""Time of a block of three warpgroups, of results and of gradients of keys and values, as a part of one of two: 1.5
-times the rows (heads of 64 on an H200)."""
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """Queries and keys of the blocks of kernels for a machine.
-
-    Args:
-        target: the machine.
-        dtype: of queries, keys and values.
-        head: elements of a head of queries and keys, and of one of values.
-        lengths: queries and keys that there are at most.
-        heads: heads of queries, and of keys, of all batches.
-        dense: `Call.is_dense`.
-        biased: whether there is a bias, which takes shared memory beside keys and values.
-    """
-
-    target: TargetRecord
-    dtype: DType
-    head: tuple[int, int]
-    lengths: tuple[int, int] = (_LONG, _LONG)
-    heads: tuple[int, int] = (1, 1)
-    dense: bool = True
-    biased: bool = False
-
-    @classmethod
-    def of(cls, call: Call) -> Blocks:
-        """Return the blocks for a call, on the device of its arrays."""
-        q, v = call.q, call.v
-        head, lengths = ((int(q.shape[axis]), int(v.shape[axis])) for axis in (3, 2))
-        heads = int(q.shape[0] * q.shape[1]), int(v.shape[0] * v.shape[1])
-        return cls(rows.record_of(q), arrays.dtype_of(q), head, lengths, heads, call.is_dense, call.bias is not None)
-
-    def forward(self) -> dict[str, int]:
-        """Return those of results."""
-        if not self.target.simt:
-            return self._short(128, 128)
-        stay = self._shared(0, _RESULT_TIME)
-        many = max(self.head) <= (_FEW_HEAD if self.biased else _WIDE_HEAD)
-        most = (64, 32) if self._is_wide else (stay, 128 if many else 64)
-        return self._fitting(*most, self.head[0], sum(self.head))
-
-    def parts(self, q: Any, k: Any) -> int:
-        """Return in how many parts keys are taken: one, but for so few queries that most of a GPU would be idle."""
-        batch, heads, queries, _ = map(int, q.shape)
-        groups, count = int(k.shape[1]), int(k.shape[2])
-        if not self.target.simt or heads // groups * queries > self.in_parts()["BM"]:
-            return 1
-        units = _PART_PROGRAMS * self.target.machine.units
-        return max(1, min(units // (batch * groups), count // (_LEAST_BLOCKS * _PART_KEYS)))
-
-    def in_parts(self) -> dict[str, int]:
-        """Return those of results of few queries: their rows, one block for all, and the keys of a step."""
-        rows_of = 32 if self._is_wide else 64
-        return {"BM": rows_of, "BN": self._fitting(rows_of, rows_of, self.head[0], sum(self.head))["BN"]}
-
-    def of_queries(self) -> dict[str, int]:
-        """Return those of gradients of queries."""
-        if not self.target.simt:
-            return self._short(64, 128)
-        most = (32, 32) if self._is_wide else (128, 64) if max(self.head) <= _WIDE_HEAD else (64, 32)
-        return self._fitting(*most, sum(self.head), sum(self.head))
-
-    def of_keys(self, causal: bool) -> dict[str, int]:
-        """Return those of gradients of keys and values."""
-        if not self.target.simt:
-            return self._short(128, 64)
-        head = max(self.head)
-        stay = _TWO_GROUPS if causal else self._shared(1, _KEY_TIME)
-        most = (stay, 64) if head <= _WIDE_HEAD else (64, 32)
-        found = self._fitting(*((32, 32) if self._is_wide else most), sum(self.head), sum(self.head))
-        return {"BM": found["BN"], "BN": found["BM"]}
-
-    def _short(self, queries: int, keys: int) -> dict[str, int]:
-        """Return blocks of a CPU, no longer than what there is, of few lengths: each is a kernel of its own."""
-        pairs = zip((queries, keys), self.lengths, strict=True)
-        most = (min(block, max(_SHORTEST, 1 << max(length - 1, 0).bit_length())) for block, length in pairs)
-        return dict(zip(("BM", "BN"), most, strict=True))
-
-    def _shared(self, side: int, time: float) -> int:
-        """Return the rows of blocks that warpgroups share: those of three where that takes less time.
-
-        Args:
-            side: 0 for blocks of queries, 1 for those of keys.
-            time: of a block of three warpgroups, as a part of one of two.
-        """
-        fits = self.target.has("wgmma") and self.dtype.bits == 16 and max(self.head) <= _FEW_HEAD and self.dense
-        heads, count, units = self.heads[side], self.lengths[side], self.target.machine.units
-        two, three = (-(-heads * -(-count // rows) // units) for rows in (_TWO_GROUPS, _THREE_GROUPS))
-        return _THREE_GROUPS if fits and three * time < two else _TWO_GROUPS
-
-    @property
-    def _is_wide(self) -> bool:
-        return self.dtype.bits > 16
-
-    def _fitting(self, stay: int, move: int, kept: int, moved: int) -> dict[str, int]:
-        """Return blocks that shared memory holds: what stays, and two of what comes after each other.
-
-        Args:
-            stay: rows that stay, at most.
-            move: rows that come after each other, at most.
-            kept: elements of a row that stays.
-            moved: elements of one that comes.
-        """
-        room = (self.target.shared_bytes - _APART) // self.dtype.bytes
-        while stay * kept + 2 * move * moved > room and max(stay, move) > _SMALLEST:
-            if move >= stay or stay == _SMALLEST:
-                move //= 2
-            else:
-                stay //= 2
-        return {"BM": stay, "BN": move}
 
 
 class Call(NamedTuple):
@@ -350,7 +219,7 @@ def in_parts(
     batch, heads, queries, size = map(int, q.shape)
     groups, count, wide = map(int, (k.shape[1], k.shape[2], v.shape[3]))
     rows_of = heads // groups * queries
-    each = -(-count // (parts * _PART_KEYS)) * _PART_KEYS
+    each = -(-count // (parts * PART_KEYS)) * PART_KEYS
     parts = -(-count // each)
     shape = (batch, groups, rows_of)
     some = like(q, (parts, *shape, wide), given["acc"])

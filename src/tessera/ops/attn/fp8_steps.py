@@ -7,7 +7,7 @@ from typing import Any
 from tessera.numerics.dtypes import BY_NAME, DType, f32, fp8_e4m3
 from tessera.ops import arrays, rows
 from tessera.ops.attn import fp8_kernels as kernels
-from tessera.ops.attn.flash_steps import Blocks
+from tessera.ops.attn.blocks import Blocks
 from tessera.ops.steps import Arguments, Step, like
 from tessera.target.records import TargetRecord
 

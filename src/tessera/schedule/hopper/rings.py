@@ -105,26 +105,39 @@ def allocate_rings(
     buffers = {id(staged): allocate(staged, stages * boxes_of(staged, together), body) for staged in group}
     rings: list[Ring] = []
     setup = Inserter(InsertPoint.after(buffers[id(group[0])].owner), loop)  # pyright: ignore[reportArgumentType]
-    dependent = max(product_depths(loop.body.block).values(), default=0) > 0
+    dependent = _are_dependent(loop)
     for number, operands in enumerate(groups):
         sharing = [programs[id(staged)] for staged in operands]
         full = setup.value(AllocBarriersOp(stages, 1))
         empty = setup.value(AllocBarriersOp(stages, together, max(sharing)))
         ring = Ring(operands, [buffers[id(staged)] for staged in operands], sharing, full, empty, together)
         if dependent:
-            for value in (*ring.buffers, full, empty):
-                assert isinstance(value.owner, Operation)
-                decisions.RING.write(value.owner, number)
+            _number(ring, number)
         rings.append(ring)
     return rings
 
 
-def allocate_single(loop: scf.ForOp, operands: list[Staged], body: Block, together: int = 1) -> Ring:
-    """Allocate buffers of one stage, for operands that a tile needs once."""
+def _are_dependent(loop: scf.ForOp) -> bool:
+    """Return whether a product of a loop waits for another one."""
+    return max(product_depths(loop.body.block).values(), default=0) > 0
+
+
+def _number(ring: Ring, number: int) -> None:
+    """Say which ring buffers and barriers belong to, so that waits and releases order only the ops that read it."""
+    for value in (*ring.buffers, ring.full, ring.empty):
+        assert isinstance(value.owner, Operation)
+        decisions.RING.write(value.owner, number)
+
+
+def allocate_single(loop: scf.ForOp, operands: list[Staged], body: Block, together: int, number: int) -> Ring:
+    """Allocate buffers of one stage, for operands that a tile needs once: the ring of a number."""
     buffers = [allocate(staged, boxes_of(staged, together), body) for staged in operands]
     setup = Inserter(InsertPoint.after(buffers[0].owner), loop)  # pyright: ignore[reportArgumentType]
     full, empty = (setup.value(AllocBarriersOp(1, arrivals)) for arrivals in (1, together))
-    return Ring(operands, buffers, [1] * len(operands), full, empty, together)
+    ring = Ring(operands, buffers, [1] * len(operands), full, empty, together)
+    if _are_dependent(loop):
+        _number(ring, number)
+    return ring
 
 
 def ring_groups(loop: scf.ForOp, group: Sequence[Staged]) -> list[list[Staged]]:

@@ -361,7 +361,7 @@ def _specialize(
     shared = {id(staged): programs if _is_shared(kernel, staged.load, programs) else 1 for staged in group}
     together = decisions.ROW_GROUPS.of(grid) or 1
     rings = allocate_rings(loop, group, shared, stages, body, together)
-    single = allocate_single(loop, plan.once, body, together) if plan.once else None
+    single = allocate_single(loop, plan.once, body, together, len(rings)) if plan.once else None
     setup = Inserter(InsertPoint.after(rings[-1].empty.owner), loop)  # pyright: ignore[reportArgumentType]
     turns = setup.value(AllocBarriersOp(groups, 1)) if groups > together else None
     state = [setup.constant(0) for _ in range(3 if plan.once or turns is not None else 2)]
