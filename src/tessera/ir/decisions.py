@@ -91,6 +91,13 @@ def _why_not_carried(op: Operation) -> str | None:
     return None if carried else "no loop carries what is loaded"
 
 
+def _why_no_product(op: Operation) -> str | None:
+    """Return why an op multiplies no matrix, None where it does."""
+    assert isinstance(op, ElementwiseOp)
+    is_matrix = isinstance(op.result.type, TileType) and op.result.type.rank == 2
+    return None if op.fn.data == "mul" and is_matrix else "the op does not multiply a matrix"
+
+
 def _why_outside_roles(op: Operation) -> str | None:
     """Return why an op is not the consumers' of a launch with roles, None where it is."""
     parent = op.parent_op()
@@ -250,6 +257,13 @@ LEADER = Decision(
 )
 STORE_BUFFERS = Decision("store_buffers", "buffers that stores take in turn", (GridOp,), ("bulk-stores",), 1, None)
 SKIPS_MASK = Decision("skips_mask", "a mask that hides nothing is skipped", (scf.IfOp,), ("skip-masks",))
+SKIPS_ONES = Decision(
+    "skips_ones",
+    "a warp leaves sums as they are where all that it multiplies them by is one",
+    (ElementwiseOp,),
+    ("skip-scales",),
+    holds=_why_no_product,
+)
 PIPELINE = Decision("pipeline", "products overlap the work between them", (scf.ForOp,), ("pipeline-products",))
 AFTER_WORK = Decision(
     "after_work", "a wait comes after work that runs beside the products", (MmaWaitOp,), ("pipeline-products",)

@@ -100,6 +100,7 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.hopper.share_rows import ShareRowsPass
         from tessera.schedule.hopper.shorten_steps import ShortenStepsPass
         from tessera.schedule.hopper.skip_masks import SkipMasksPass
+        from tessera.schedule.hopper.skip_scales import SkipScalesPass
         from tessera.schedule.hopper.split_k import SplitKPass
         from tessera.schedule.hopper.start_together import StartTogetherPass
         from tessera.schedule.hopper.stores import BulkStoresPass
@@ -149,6 +150,7 @@ class NvidiaPlatform(Platform):
             ReleaseEarlyPass(target, knobs),
             PipelineProductsPass(target, knobs),
             LateWaitsPass(target, knobs),
+            SkipScalesPass(target, knobs),
             StartTogetherPass(target, knobs),
             GroupBuffersPass(target, knobs),
             *CLEAN_UP,

@@ -316,6 +316,7 @@ def _target_arithmetic(at: At, pointer: SSAValue, loaded: SSAValue, zero: SSAVal
     at(t_arith.RoundTf32Op(ones))
     at(t_arith.BitcastOp(ones, element_type(dtypes.i32)))
     total = at(t_arith.ElementwiseOp("add", [wide, ones]))
+    at(t_arith.ScaleOp(wide, ones))
     less = at(t_arith.ElementwiseOp("lt", [wide, ones]))
     offsets = at(t_arith.IotaOp(1, index, layout()))
     halved = LinearLayout.make({"register": [], "lane": [(2,), (4,), (0,), (0,), (0,)]}, (8,))

@@ -98,6 +98,26 @@ class ElementwiseOp(TesseraOp):
 
 
 @op_definition
+class ScaleOp(TesseraOp):
+    """Multiplies a fragment by factors, but for warps all of whose factors are one: they leave it as it is."""
+
+    name = "tessera_target.scale"
+    factors = operand_def(FragmentType)
+    source = operand_def(FragmentType)
+    result = result_def(FragmentType)
+    traits = traits_def(*PURE)
+    assembly_format = "$source `by` $factors attr-dict `:` type($source) `by` type($factors) `->` type($result)"
+
+    def __init__(self, source: SSAValue, factors: SSAValue):
+        super().__init__(operands=[factors, source], result_types=[source.type])
+
+    def verify_(self) -> None:
+        """Check that both are floats of one layout."""
+        if not self.factors.type == self.source.type == self.result.type or not self.result.type.dtype.is_float:
+            raise VerifyException("factors, source and result are floats of one layout")
+
+
+@op_definition
 class CastOp(TesseraOp):
     """Converts the dtype of a scalar or fragment, with the meaning of `tessera_tile.cast`."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from xdsl.ir import Operation, SSAValue
 
+from tessera.ir import decisions
 from tessera.ir.layouts import LinearLayout
 from tessera.ir.target import arithmetic as target
 from tessera.ir.target.types import FragmentType
@@ -56,6 +57,9 @@ def _elementwise(context: SimtContext, op: ElementwiseOp) -> None:
 @lazy(ElementwiseOp)
 def _lazy_elementwise(context: SimtContext, op: ElementwiseOp, layout: LinearLayout) -> SSAValue:
     args = [context.tile(arg, layout) for arg in op.args]
+    if decisions.SKIPS_ONES.on(op):
+        factors, source = sorted(args, key=lambda arg: not isinstance(arg.owner, target.RelayoutOp))
+        return context.value(target.ScaleOp(source, factors))
     return context.value(target.ElementwiseOp(op.fn.data, args))
 
 
