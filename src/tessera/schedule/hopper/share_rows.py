@@ -254,8 +254,8 @@ def _parts(passes: Passes, asked: int | None) -> tuple[int, int]:
         registers = padded(part)
         if registers > ELEMENTS or part * (programs - 1) >= passes.size or not (divides or (whole and maskable)):
             continue
-            other = 1.0 if registers == PART else OTHER_PARTS if registers > PART else SMALL_PARTS
-            cost = programs * registers * other * (1.0 if divides else MASKED)
+        other = 1.0 if registers == PART else OTHER_PARTS if registers > PART else SMALL_PARTS
+        cost = programs * registers * other * (1.0 if divides else MASKED)
         found.append((cost, programs, part))
     if not found:
         raise Unfit("there are no parts of a size that fits")
