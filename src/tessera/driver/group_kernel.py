@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tessera.driver.divisors import Divisors
 from tessera.driver.explain import Explanation
 from tessera.driver.kernel import Kernel
 from tessera.driver.launch import InterpreterPlan, Launch
 from tessera.driver.settings import settings
 from tessera.driver.variants import Wanted
 from tessera.frontend.signature import Signature
+from tessera.frontend.specialize import Specialization
 from tessera.runtime.device import Device
 from tessera.runtime.forking import compiling
 from tessera.runtime.views import ArrayView
@@ -25,8 +27,13 @@ class GroupKernel(Kernel[..., Any]):
 
     def __init__(self, signature: Signature) -> None:
         self._begin(signature)
+        self._divisors = Divisors()
         self.explanation: Explanation | None = None
         """What runs on the arrays that it was loaded for last."""
+
+    def spec_of(self, pointers: Sequence[int], views: Sequence[ArrayView]) -> Specialization:
+        """Return what code for arrays may rely on."""
+        return self._divisors.agreed(super().spec_of(pointers, views))
 
     def loaded(self, pointers: Sequence[int], views: Sequence[ArrayView], device: Device) -> Launch:
         """Return how it is launched on arrays, by the interpreter too."""

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
 import tessera as ts  # noqa: E402 - only where PyTorch is
+from tessera.driver import variants  # noqa: E402 - only where PyTorch is
 from tessera.torch.compiled import backend as compiled  # noqa: E402 - only where PyTorch is
 from tessera.torch.compiled import registry  # noqa: E402
 
@@ -118,6 +119,20 @@ def test_new_sizes_need_no_compilation():
         torch.testing.assert_close(whole(*given), chain(*given), rtol=1e-4, atol=1e-3)
     (report,) = compiled.reports
     assert not report.left
+
+
+def test_new_sizes_need_no_kernels_of_groups(monkeypatch: pytest.MonkeyPatch):
+    made: list[str] = []
+    needed = variants.compile_built
+    monkeypatch.setattr(variants, "compile_built", lambda *given: made.append("") or needed(*given))
+    run = torch.compile(lambda x, w: F.gelu(F.layer_norm(x * w, (7,))), backend=compiled.backend, dynamic=True)
+    counts: list[int] = []
+    with torch.no_grad():
+        for batch, length in ((2, 11), (3, 15), (4, 19), (6, 20), (8, 64), (16, 32), (5, 48)):
+            run(torch.randn(batch, length, 7), torch.randn(length, 1))
+            counts.append(len(made))
+    assert counts[0]
+    assert len({*counts[1:]}) == 1
 
 
 def test_integers_that_no_tensor_has():

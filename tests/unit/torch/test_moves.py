@@ -387,3 +387,13 @@ def test_pools_of_images_of_any_size(name):
 def test_means_of_large_windows_that_differ_in_size():
     x = normal(1, 2, 61, 45)
     both_ways(lambda x: F.adaptive_avg_pool2d(x, (4, 3)), x)
+
+
+def strided_pools(x):
+    parts = x[..., ::2], x[..., ::2].transpose(0, 1)
+    return *(F.max_pool2d(part, 2, padding=1) for part in parts), *(F.avg_pool2d(part, 2) for part in parts)
+
+
+@pytest.mark.parametrize("shape", [(4, 8, 34), (2, 3, 8, 34)])
+def test_pools_of_images_that_lie_anyhow(shape):
+    both_ways(strided_pools, normal(*shape))

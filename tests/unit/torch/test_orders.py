@@ -204,3 +204,32 @@ def test_padding_that_adds_elements_or_leaves_some_out(dtype: Any) -> None:
     if dtype == torch.float64:
         calls = [(x.requires_grad_(), y) for x, y in calls]
     same(function, *calls, dynamic=True, tolerance=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_comes_most_often(dtype, dynamic):
+    run = torch.compile(lambda x: (*x.mode(1), *x.mode(0, keepdim=True)), backend=compiled.backend, dynamic=dynamic)
+    for rows, columns in ((5, 16), (7, 12)):
+        x = (torch.randn(rows, columns) * 2).round().to(dtype)
+        torch.testing.assert_close(run(x), (*x.mode(1), *x.mode(0, keepdim=True)))
+    assert not any(report.left or report.reason for report in compiled.reports)
+
+
+def histograms(x):
+    edges = torch.arange(-40, 41, dtype=x.dtype) / 20
+    given = torch.cat([x, edges, x.new_tensor([5.0, float("nan")])])
+    found = (
+        torch.histc(given, 10, -2, 2),
+        torch.histc(given, 7, -1, 3),
+        torch.histc(edges),
+        torch.histc(x[:0] + 1, 3, 0, 2),
+    )
+    return *found, torch.histc(torch.ones_like(x), 4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_histograms_have_the_bins_of_eager_pytorch(dtype):
+    x = torch.randn(1500).to(dtype)
+    torch.testing.assert_close(torch.compile(histograms, backend=compiled.backend)(x), histograms(x), rtol=0, atol=0)
+    assert not any(report.left for report in compiled.reports)

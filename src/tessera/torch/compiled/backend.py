@@ -17,7 +17,7 @@ from tessera.graph.explained import GraphExplanation
 from tessera.graph.program import Program
 from tessera.ops import arrays
 from tessera.target.dims import Dim
-from tessera.torch.compiled import apart, norms
+from tessera.torch.compiled import apart, norms, nothing, single
 from tessera.torch.compiled.aten_calls import as_given, as_held
 from tessera.torch.compiled.calls import instead
 from tessera.torch.compiled.channels_last import Layout, layout_of
@@ -129,7 +129,7 @@ def decompositions() -> dict[Any, Any]:
             table.pop(getattr(op, overload), None)
     table |= apart.table()
     table[norms.LAYER_NORM] = norms.over_one_element(table[norms.LAYER_NORM])
-    return table
+    return table | single.table(table) | nothing.table(table)
 
 
 class _Kind:

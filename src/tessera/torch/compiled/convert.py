@@ -299,6 +299,8 @@ class Converter:
         given = [one.meta.get("val") for one in node.all_input_nodes]
         found = row_of(node.target, any(map(is_complex, (*given, *fakes))))
         if found is not None and self._is_here(node, fakes):
+            if fakes and all(0 in one.shape for one in fakes):
+                return self._nothing(fake)
             try:
                 args, kwargs = torch.fx.map_arg((node.args, node.kwargs), self._values.__getitem__)
                 left = self.left.total()
@@ -327,10 +329,17 @@ class Converter:
         return value
 
     def _is_here(self, node: Any, fakes: Sequence[Any]) -> bool:
-        """Return whether all tensors of an op are on the graph's device, have elements, and dtypes that Tessera has."""
+        """Return whether all tensors of an op are on the graph's device, and have dtypes that Tessera has."""
         given = [one.meta.get("val") for one in node.all_input_nodes]
         known = [fake for fake in (*given, *fakes) if isinstance(fake, torch.Tensor)]
-        return all(fake.device == self.device and _dtype_of(fake) is not None and 0 not in fake.shape for fake in known)
+        return all(fake.device == self.device and _dtype_of(fake) is not None for fake in known)
+
+    def _nothing(self, fake: Any) -> Any:
+        """Return results without elements: nothing is computed."""
+        if isinstance(fake, torch.Tensor):
+            type_ = type_of(fake)
+            return self.w.broadcast_to(self.w.full(0, type_.dtype), type_.dims)
+        return [None if one is None else self._nothing(one) for one in fake]
 
     def _fitted(self, made: Any, fake: Any) -> Any:
         """Return results with dtypes and sizes as PyTorch has them."""
@@ -424,10 +433,6 @@ class Converter:
     def is_bool(self, *values: Any) -> bool:
         """Return whether all of some operands are bool."""
         return all(_kind(value) == "bool" for value in values)
-
-    def is_empty(self, value: SSAValue) -> bool:
-        """Return whether a value has no elements."""
-        return any(dim == Dim((), 0) for dim in dims_of_value(value))
 
     def result_dims(self) -> tuple[Dim, ...]:
         """Return the sizes of the op's result."""

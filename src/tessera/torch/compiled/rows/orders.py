@@ -98,6 +98,28 @@ def _at(c: Converter, x: Any, place: Any, axis: int, keepdim: bool) -> list[Any]
     return parts if keepdim else [c.w.without(one, [axis]) for one in parts]
 
 
+@row("mode.default")
+def _most_frequent(c: Converter, x: Any, axis: int = -1, keepdim: bool = False) -> list[Any]:
+    """Write what comes most often, the least of such: the end of the longest run of equal elements in order."""
+    _check_length(c, x, axis)
+    dims, axis = list(c.dims(x)), axis % len(c.dims(x))
+    whole = ArrayType.of(dims, i64)
+    found = c.library(partial(_in_order, axis, False), [x], [array_type(x), whole])
+    place = c.w.iota(dims, axis, i64)
+    before = c.w.apply("maximum", c.w.apply("sub", place, 1), 0)
+    before = c.w.take(found[0], [before if other == axis else other for other in range(len(dims))], dims)
+    is_new = c.w.apply("or", c.w.apply("eq", place, 0), c.w.apply("ne", found[0], before))
+    first, _ = c.library(partial(_along, ops.cummax, axis), [c.w.apply("select", is_new, place, 0)], [whole, whole])
+    dims[axis] = ONE
+    (last,) = c.library(partial(_longest, axis), [c.w.apply("sub", place, first)], [ArrayType.of(dims, i64)])
+    parts = [c.w.take(one, [last if other == axis else other for other in range(len(dims))], dims) for one in found]
+    return parts if keepdim else [c.w.without(one, [axis]) for one in parts]
+
+
+def _longest(axis: int, counts: Any) -> Any:
+    return ops.reduce.argmax(counts, axis, True)
+
+
 LONGEST = 4096
 """Elements of the longest rows whose exponentials are added up, by the logarithm of as many steps."""
 

@@ -12,7 +12,8 @@ from tessera.data import dataclass
 from tessera.ir.graph.types import ZERO, ordered
 from tessera.numerics.dtypes import computed_in, i32, i64
 from tessera.target.dims import Dim
-from tessera.torch.compiled.convert import Converter
+from tessera.torch.compiled.convert import Converter, pytree
+from tessera.torch.compiled.layouts import order_of
 from tessera.torch.compiled.registry import row
 from tessera.torch.compiled.rows import uneven
 from tessera.torch.compiled.rows.views import padded
@@ -116,7 +117,8 @@ def _check_order(c: Converter, x: Any, image: int = 0) -> None:
 
     ATen's kernels keep that order.
     """
-    if not c.lies_last(x) and not c.node.args[image].meta["val"].is_contiguous():
+    made = pytree.tree_leaves(c.node.meta["val"])[0]
+    if not c.lies_last(x) and not c.node.args[image].meta["val"].is_contiguous() and order_of(made) is not None:
         raise Unknown("images that lie in another order")
 
 

@@ -145,6 +145,27 @@ def scattered(c: Converter, x: Any, axis: int, index: Any, source: Any, kind: st
     return c.w.reshape(found, dims)
 
 
+@row("histc.default")
+def _histogram(c: Converter, x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+    """Write how many elements are in each of some bins of one width; without bounds, between the extremes."""
+    dtype = c.w_dtype(x)
+    if not dtype.is_float:
+        raise Unknown("a histogram of integers")
+    x = c.w.reshape(x, [_product(c.dims(x))])
+    if min == max:
+        low, high = (c.w.reduce(fn, x, [0]) for fn in ("min", "max"))
+        alike = c.w.apply("eq", low, high)
+        low, high = (c.w.apply(fn, one, c.w.cast(alike, dtype)) for fn, one in (("sub", low), ("add", high)))
+    else:
+        low, high = float(min), float(max)
+    width = c.w.apply("sub", high, low, dtype=dtype)
+    place = c.w.apply("div", c.w.apply("mul", c.w.apply("sub", x, low), float(bins)), width)
+    place = c.w.apply("minimum", c.w.cast(place, dtypes.i64), bins - 1)
+    inside = c.w.apply("and", c.w.apply("ge", x, low), c.w.apply("le", x, high))
+    none = c.w.broadcast_to(c.w.full(0, dtype), c.result_dims())
+    return scattered(c, none, 0, c.w.apply("select", inside, place, bins, dtype=dtypes.i64), 1, "sum")
+
+
 _KINDS = {"sum": "sum", "mean": "sum", "prod": "prod", "amax": "max", "amin": "min"}
 
 

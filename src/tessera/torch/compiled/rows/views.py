@@ -113,10 +113,10 @@ def _unbound(c: Converter, x: Any, axis: int = 0) -> Any:
 
 @row("cat.default")
 def joined(c: Converter, tensors: Sequence[Any], axis: int = 0) -> Any:
-    """Return tensors one after another."""
-    dtype = c.result_dtype()
-    given = [c.w.cast(one, dtype) for one in tensors]
-    return c.w.concat(given, axis % len(c.dims(given[0])))
+    """Return tensors one after another; one of no elements may have a single dimension whatever the others have."""
+    dtype, rank = c.result_dtype(), max(len(c.dims(one)) for one in tensors)
+    given = [c.w.cast(one, dtype) for one in tensors if len(c.dims(one)) == rank]
+    return c.w.concat(given, axis % rank)
 
 
 @row("slice_scatter.default")
