@@ -397,3 +397,17 @@ def strided_pools(x):
 @pytest.mark.parametrize("shape", [(4, 8, 34), (2, 3, 8, 34)])
 def test_pools_of_images_that_lie_anyhow(shape):
     both_ways(strided_pools, normal(*shape))
+
+
+def laid_out(x, y):
+    """Ops whose parts PyTorch copies, so that they lie as the op's own result does."""
+    found = x.T.lerp(y.T, 0.3), x.T.lerp(y.T, y.T.sigmoid()), torch.lerp(x.T, y[0, :, None], 0.7)
+    return *found, x.T.index_fill(0, torch.tensor([1]), 0.5), x.T.clone()
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_results_lie_as_copies_of_parts(dynamic):
+    given = normal(5, 7), normal(5, 7)
+    both_ways(laid_out, *given, dynamic=dynamic)
+    found = torch.compile(laid_out, backend=compiled.backend, dynamic=dynamic)(*given)
+    assert [one.stride() for one in found] == [one.stride() for one in laid_out(*given)]

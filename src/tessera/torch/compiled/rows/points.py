@@ -329,7 +329,8 @@ def _classified(c: Converter, x: Any) -> Any:
 
 
 @row("clone.default", "alias.default", "detach.default", "lift_fresh_copy.default", "contiguous.default")
-def _copied(c: Converter, x: Any, memory_format: Any = None) -> Any:
+@row("prims.copy_strided.default")
+def _copied(c: Converter, x: Any, lies: Any = None, *, memory_format: Any = None) -> Any:
     return c.copied(x)
 
 
