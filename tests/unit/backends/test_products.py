@@ -290,7 +290,7 @@ def test_f16_reaches_a_matrix_unit_bit_by_bit(
         pytest.skip("this CPU has no AMX")
     monkeypatch.setitem(amx.DOTS, "amx_f16", "tdpbf16ps")
     target = replace(host, features=host.features | {"amx-fp16"})
-    monkeypatch.setattr(import_module("tessera.backends.cpu"), "host_target", lambda: target)
+    monkeypatch.setattr(import_module("tessera.backends.cpu.host"), "host_target", lambda: target)
     a, b = numbers("bf16", (rows, 77)), numbers("bf16", (77, 51))
     c = np.full((rows, 51), 77, np.float32)
     stored = [np.ascontiguousarray(x.T) if turn else x for x, turn in zip((a, b), turned, strict=True)]

@@ -47,9 +47,14 @@ class SkipScalesPass(ScheduledPass):
         for roles in [op for op in ops_in(module) if isinstance(op, RolesOp)]:
             grid = roles.parent_op()
             warps = decisions.NUM_WARPS.of(grid) if grid is not None else None
-            for op in ops_in(roles) if warps else ():
-                if isinstance(op, ElementwiseOp) and _scales_sums(op) and registers_of(op.result.type, warps) >= LEAST:
-                    decisions.SKIPS_ONES.write(op)
+            if warps is not None:
+                _mark(roles, warps)
+
+
+def _mark(roles: RolesOp, warps: int) -> None:
+    for op in ops_in(roles):
+        if isinstance(op, ElementwiseOp) and _scales_sums(op) and registers_of(op.result.type, warps) >= LEAST:
+            decisions.SKIPS_ONES.write(op)
 
 
 def _scales_sums(op: ElementwiseOp) -> bool:
