@@ -112,7 +112,7 @@ def test_the_producer_fetches_in_the_order_of_use() -> None:
     module = scheduled(attention_of(64, 128, 128, False), SIZES)
     (split,) = ops(module, RolesOp)
     copies = [ring_of(op.barriers) for op in ops(split.producer, BulkCopyOp)]
-    assert copies == [None, 0, 0, 1, 1], "queries, keys; keys and the values of the block before; the last values"
+    assert copies == [2, 0, 0, 1, 1], "queries, keys; keys and the values of the block before; the last values"
 
 
 def test_a_chain_of_three_products_computes_the_gate_while_the_last_one_runs() -> None:
@@ -140,8 +140,9 @@ def test_the_knob_forbids_it_and_the_loop_says_so() -> None:
     assert not ops(loop, MmaStartOp)
 
 
-def test_two_warpgroups_take_turns_where_it_is_asked_for() -> None:
-    module = scheduled(attention_of(64, 128, 128, False), SIZES, ping_pong=1)
+@pytest.mark.parametrize("asked", [None, 1])
+def test_two_warpgroups_take_turns_where_the_work_between_products_takes_as_long(asked: int | None) -> None:
+    module = scheduled(attention_of(64, 128, 128, False), SIZES, ping_pong=asked)
     loop = steady(module)
     steps = [op for op in loop.body.block.ops if isinstance(op, MmaStartOp | MmaWaitOp | TurnOp)]
     assert [op.step.data if isinstance(op, TurnOp) else type(op) for op in steps] == [
@@ -155,8 +156,21 @@ def test_two_warpgroups_take_turns_where_it_is_asked_for() -> None:
     (split,) = ops(module, RolesOp)
     assert isinstance(split.prev_op, TurnOp)
     assert fact(loop, "product_turns") == 1
-    assert not ops(scheduled(attention_of(64, 128, 128, False), SIZES), TurnOp)
-    assert not ops(scheduled(attention, SIZES, ping_pong=1), TurnOp), "one warpgroup has no other"
+    assert not ops(scheduled(attention, SIZES, ping_pong=asked), TurnOp), "one warpgroup has no other"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "asked"),
+    [
+        (attention_of(64, 128, 128, False), 0),
+        (attention_of(192, 128, 64, False), None),  # 1.5 times as much to multiply for each score
+        (slopes_of_keys(64, 128, 64), None),  # work between the products of a step
+    ],
+)
+def test_other_warpgroups_take_no_turns(kernel: Any, asked: int | None) -> None:
+    module = scheduled(kernel, SIZES, ping_pong=asked)
+    assert fact(steady(module), "pipeline") == 1
+    assert not ops(module, TurnOp)
 
 
 def test_too_many_registers_keep_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
