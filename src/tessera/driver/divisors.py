@@ -41,9 +41,10 @@ class Divisors:
         family = self._families.setdefault(_without(spec), _Family(own))
         if own in family.kept:
             return spec
-        family.common = tuple(tuple(map(gcd, a, b)) for a, b in zip(family.common, own, strict=True))
-        family.kept.add(family.common)
-        return replace(spec, args=tuple(map(_relying_on, spec.args, family.common)))
+        common = tuple(tuple(map(gcd, a, b)) for a, b in zip(family.common, own, strict=True))
+        family.common = common  # another thread may set its own now: what this call relies on stays true of it
+        family.kept.add(common)
+        return replace(spec, args=tuple(map(_relying_on, spec.args, common)))
 
 
 def _numbers_of(fact: ArgFacts) -> tuple[int, ...]:

@@ -146,14 +146,14 @@ class Blocks:
     @property
     def _is_small(self) -> bool:
         """Whether heads leave registers for higher blocks or longer steps."""
-        fits = self.target.has("wgmma") and self.dtype.bits == 16 and max(self.head) <= _FEW_HEAD
-        return fits and self.dense and not self.biased
+        return self.target.has("wgmma") and self.dtype.bits == 16 and max(self.head) <= _FEW_HEAD and self.dense
 
     def _forms(self) -> list[Form]:
         """Return the blocks to choose from."""
         if max(self.head) <= _FEWER_HEAD:
             return [_USUAL, _HIGH_BY_FEW]
-        return [_USUAL, _HIGH] if self.causal or self.capped else [_USUAL, _HIGH, _LONG_STEPS]
+        plain = not (self.causal or self.capped or self.biased)
+        return [_USUAL, _HIGH, _LONG_STEPS] if plain else [_USUAL, _HIGH]
 
     def _time(self, form: Form) -> float:
         """Return the time of results, in steps of 128 queries and 128 keys."""
