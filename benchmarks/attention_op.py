@@ -1,10 +1,12 @@
 """Measures `ops.flash_attention`, forward and backward, on a GPU beside cuDNN and FlashAttention-2 through PyTorch.
 
     python benchmarks/attention_op.py [--csv results.csv] [--turns 3] [--positions 4096 16384] [--heads 128 64]
+        [--tokens 16384]
 
-bf16, 4 x 16 heads. Ratios above 1 mean that Tessera is faster; times are of single calls after a flush of L2, in turns.
-Results and gradients of a smaller call are compared with float64 first, and one that is further from it than rounding
-allows ends the run with status 1. `benchmarks/attention.py` measures the forward kernel as a user writes it.
+bf16, 4 x 16 heads, or as many batches as make `--tokens` positions in all. Ratios above 1 mean that Tessera is faster;
+times are of single calls after a flush of L2, in turns. Results and gradients of a smaller call are compared with float64
+first, and one that is further from it than rounding allows ends the run with status 1. `benchmarks/attention.py`
+measures the forward kernel as a user writes it.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=3, help="turns of each contestant")
     parser.add_argument("--positions", type=int, nargs="+", default=(4096, 16384))
     parser.add_argument("--heads", type=int, nargs="+", default=(128, 64), help="elements of a head")
+    parser.add_argument("--tokens", type=int, help="positions of all batches together")
     args = parser.parse_args()
     torch = torch_or_none()
     if torch is None or not torch.cuda.is_available():
@@ -50,7 +53,8 @@ def main() -> int:
         if not error < ERROR:
             print(f"heads of {size}, causal {causal}: off by {error:.2e}", file=sys.stderr)
             return 1
-        lines += measured(torch, args.turns, positions, size, causal)
+        batch = BATCH if args.tokens is None else max(1, args.tokens // positions)
+        lines += measured(torch, args.turns, batch, positions, size, causal)
     columns = ("pass", "positions", "head", "causal", "Tessera TFLOP/s", *PEERS, "ratio to cuDNN")
     table = Table(*columns)
     for line in lines:
@@ -66,14 +70,14 @@ def main() -> int:
     return 0
 
 
-def operands(torch: Any, heads: int, positions: int, size: int) -> list[Any]:
+def operands(torch: Any, batch: int, heads: int, positions: int, size: int) -> list[Any]:
     """Return queries, keys, values and the gradient of a result."""
-    return [torch.randn(BATCH, heads, positions, size, device="cuda").bfloat16() for _ in range(4)]
+    return [torch.randn(batch, heads, positions, size, device="cuda").bfloat16() for _ in range(4)]
 
 
 def worst(torch: Any, size: int, causal: bool) -> float:
     """Return the largest difference from float64 of a result and its gradients."""
-    *given, grad = operands(torch, 2, 333, size)
+    *given, grad = operands(torch, BATCH, 2, 333, size)
     ours = [one.clone().requires_grad_() for one in given]
     exact = [one.double().requires_grad_() for one in given]
     out = op.flash_attention(*ours, causal=causal)
@@ -88,11 +92,11 @@ def worst(torch: Any, size: int, causal: bool) -> float:
     return math.nan if any(map(math.isnan, found)) else max(found)
 
 
-def measured(torch: Any, turns: int, positions: int, size: int, causal: bool) -> list[tuple[Any, ...]]:
+def measured(torch: Any, turns: int, batch: int, positions: int, size: int, causal: bool) -> list[tuple[Any, ...]]:
     """Return a line for each pass."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    *given, grad = operands(torch, HEADS, positions, size)
+    *given, grad = operands(torch, batch, HEADS, positions, size)
     backends = dict(zip(PEERS, (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION), strict=True))
 
     def through(backend: Any) -> Callable[..., Any]:
@@ -112,7 +116,7 @@ def measured(torch: Any, turns: int, positions: int, size: int, causal: bool) ->
         name: (lambda result=result: torch.autograd.grad(result, wide, grad, retain_graph=True))
         for name, result in results.items()
     }
-    flops = 4 * BATCH * HEADS * positions**2 * size * (0.5 if causal else 1.0)
+    flops = 4 * batch * HEADS * positions**2 * size * (0.5 if causal else 1.0)
     lines = list[tuple[Any, ...]]()
     for direction, calls, work in (("forward", forward, flops), ("backward", backward, 2.5 * flops)):
         seconds = timer.flushed_in_turns(calls, turns)
