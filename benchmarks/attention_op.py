@@ -4,9 +4,9 @@
         [--tokens 16384]
 
 bf16, 4 x 16 heads, or as many batches as make `--tokens` positions in all. Ratios above 1 mean that Tessera is faster;
-times are of single calls after a flush of L2, in turns. Results and gradients of a smaller call are compared with float64
-first, and one that is further from it than rounding allows ends the run with status 1. `benchmarks/attention.py`
-measures the forward kernel as a user writes it.
+times are of single calls after a flush of L2, in turns. Results and gradients of a smaller call are compared with
+float64 first, and one that is further from it than rounding allows ends the run with status 1.
+`benchmarks/attention.py` measures the forward kernel as a user writes it.
 """
 
 from __future__ import annotations
