@@ -11,6 +11,9 @@ from tessera.frontend.specialize import ArgFacts, Specialization
 
 _Numbers = tuple[tuple[int, ...], ...]
 
+WHOLE = 16
+"""The most that code relies on."""
+
 
 @dataclass(slots=True)
 class _Family:
@@ -35,20 +38,30 @@ class Divisors:
     def __init__(self) -> None:
         self._families: dict[Hashable, _Family] = {}
 
-    def agreed(self, spec: Specialization) -> Specialization:
-        """Return what code for a call may rely on: what is true of it, or less."""
+    def agreed(self, spec: Specialization, wide: bool = False) -> Specialization:
+        """Return what code for a call may rely on: what is true of it, or less.
+
+        Args:
+            spec: what is true of it.
+            wide: whether accesses are wide only where much divides them, as on GPUs: code for that is kept apart.
+        """
         own = tuple(map(_numbers_of, spec.args))
         family = self._families.setdefault(_without(spec), _Family(own))
         if own in family.kept:
             return spec
         common = tuple(tuple(map(gcd, a, b)) for a, b in zip(family.common, own, strict=True))
         family.common = common  # another thread may set its own now: what this call relies on stays true of it
-        family.kept.add(common)
-        return replace(spec, args=tuple(map(_relying_on, spec.args, common)))
+        relied = tuple(map(_whole_or, own, common)) if wide else common
+        family.kept.add(relied)
+        return replace(spec, args=tuple(map(_relying_on, spec.args, relied)))
 
 
 def _numbers_of(fact: ArgFacts) -> tuple[int, ...]:
     return (fact.align, *fact.stride_div, *fact.dim_div)
+
+
+def _whole_or(own: tuple[int, ...], common: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple([least if number % WHOLE else WHOLE for number, least in zip(own, common, strict=True)])
 
 
 def _relying_on(fact: ArgFacts, numbers: Sequence[int]) -> ArgFacts:

@@ -33,7 +33,8 @@ class GroupKernel(Kernel[..., Any]):
 
     def spec_of(self, pointers: Sequence[int], views: Sequence[ArrayView]) -> Specialization:
         """Return what code for arrays may rely on."""
-        return self._divisors.agreed(super().spec_of(pointers, views))
+        on_gpu = not all(view.device.is_host for view in views)
+        return self._divisors.agreed(super().spec_of(pointers, views), wide=on_gpu)
 
     def loaded(self, pointers: Sequence[int], views: Sequence[ArrayView], device: Device) -> Launch:
         """Return how it is launched on arrays, by the interpreter too."""

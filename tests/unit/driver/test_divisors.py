@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from tessera.driver.divisors import Divisors
 from tessera.frontend.specialize import ArgFacts, Specialization
 from tessera.numerics.dtypes import f32
@@ -32,14 +34,22 @@ def test_calls_that_code_was_made_for_keep_it():
         assert found.agreed(of(rows, 4)) == of(rows, 4)
 
 
-def test_few_codes_are_made_for_many_sizes():
+@pytest.mark.parametrize("wide", [False, True])
+def test_few_codes_are_made_for_many_sizes(wide: bool):
     found = Divisors()
     codes = {
-        tuple(fact.dim_div for fact in found.agreed(of(rows, columns)).args)
-        for rows in range(16, 48)
-        for columns in range(16, 48)
+        tuple(fact.dim_div for fact in found.agreed(of(rows, columns), wide).args)
+        for rows in range(17, 49)
+        for columns in range(17, 49)
     }
     assert len(codes) <= 4
+
+
+def test_wide_accesses_of_whole_sizes_outlast_an_odd_one():
+    found = Divisors()
+    for rows, columns in ((3, 11), (6, 32), (8, 15), (3, 64)):
+        (fact, _) = found.agreed(of(rows, columns), wide=True).args
+        assert fact.dim_div == (1, 1 if columns % 16 else 16)
 
 
 def test_other_facts_keep_calls_apart():
