@@ -31,11 +31,12 @@ def _summary(summary: Summary, first: int | None) -> str:
     count = max(summary.programs, 1)
     kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(summary.kinds.items()))
     drawn, meant, ran = (1000 * part / count for part in summary.seconds)
-    lines = [
-        f"{summary.programs} programs in {summary.elapsed:.0f} s: {kinds}",
-        f"per program: {drawn:.1f} ms to draw, {meant:.1f} ms for its meaning, {ran:.1f} ms to compile and run; "
-        f"{100 * summary.unknown / count:.2f} % of elements unknown",
-    ]
+    lines = [f"{summary.programs} programs in {summary.elapsed:.0f} s: {kinds}"]
+    if any(summary.seconds):  # emulated programs run together, and none has a time of its own
+        lines.append(
+            f"per program: {drawn:.1f} ms to draw, {meant:.1f} ms for its meaning, {ran:.1f} ms to compile and run"
+        )
+    lines.append(f"{100 * summary.unknown / count:.2f} % of elements unknown")
     if summary.codes:
         lines.append("refused: " + ", ".join(f"{code} {number}" for code, number in summary.codes.most_common()))
     if summary.skips:
