@@ -46,7 +46,7 @@ from tessera.ir.tile.structure import GridOp
 from tessera.ir.tile.types import SharedType
 from tessera.ir.walking import ops_in
 from tessera.schedule.gpu.copies import qualifies
-from tessera.schedule.hopper.rings import product_depths
+from tessera.schedule.hopper.rings import are_dependent
 from tessera.schedule.knobs import Knobs
 from tessera.schedule.products import why_no_turns
 from tessera.schedule.resources import is_private
@@ -57,7 +57,7 @@ GROUPS = 2
 
 def is_plain(loop: scf.ForOp) -> bool:
     """Return whether no product of a loop waits for another one of the same iteration."""
-    return max(product_depths(loop.body.block).values(), default=0) == 0
+    return not are_dependent(loop)
 
 
 def check_groups(

@@ -49,7 +49,7 @@ from tessera.ir.tile.warpgroup import MmaStartOp, MmaWaitOp, TurnOp
 from tessera.ir.walking import ops_in
 from tessera.schedule.costs import Engine
 from tessera.schedule.dependences import Graph, is_remade, ring_of
-from tessera.schedule.hopper.rings import product_depths, top_of
+from tessera.schedule.hopper.rings import are_dependent, top_of
 from tessera.schedule.hopper.stage_shift import Instance, reorder, shift
 from tessera.schedule.knobs import Knobs
 from tessera.schedule.modulo import Schedule, in_order, overlapped, within
@@ -94,7 +94,7 @@ class PipelineProductsPass(ScheduledPass):
             grid = roles.parent_op()
             warps = decisions.NUM_WARPS.of(grid) if isinstance(grid, GridOp) else None
             for loop in [op for op in roles.consumer.block.ops if isinstance(op, scf.ForOp)]:
-                if warps is not None and max(product_depths(loop.body.block).values(), default=0):
+                if warps is not None and are_dependent(loop):
                     _try(roles, loop, warps, self.target.machine.rates, self.knobs)
 
 

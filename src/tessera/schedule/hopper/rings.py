@@ -105,7 +105,7 @@ def allocate_rings(
     buffers = {id(staged): allocate(staged, stages * boxes_of(staged, together), body) for staged in group}
     rings: list[Ring] = []
     setup = Inserter(InsertPoint.after(buffers[id(group[0])].owner), loop)  # pyright: ignore[reportArgumentType]
-    dependent = _are_dependent(loop)
+    dependent = are_dependent(loop)
     for number, operands in enumerate(groups):
         sharing = [programs[id(staged)] for staged in operands]
         full = setup.value(AllocBarriersOp(stages, 1))
@@ -117,7 +117,7 @@ def allocate_rings(
     return rings
 
 
-def _are_dependent(loop: scf.ForOp) -> bool:
+def are_dependent(loop: scf.ForOp) -> bool:
     """Return whether a product of a loop waits for another one."""
     return max(product_depths(loop.body.block).values(), default=0) > 0
 
@@ -135,7 +135,7 @@ def allocate_single(loop: scf.ForOp, operands: list[Staged], body: Block, togeth
     setup = Inserter(InsertPoint.after(buffers[0].owner), loop)  # pyright: ignore[reportArgumentType]
     full, empty = (setup.value(AllocBarriersOp(1, arrivals)) for arrivals in (1, together))
     ring = Ring(operands, buffers, [1] * len(operands), full, empty, together)
-    if _are_dependent(loop):
+    if are_dependent(loop):
         _number(ring, number)
     return ring
 
