@@ -234,8 +234,8 @@ class _Atomic:
         seen = self._guarded(f"atom.{instruction}.cas.b{_size(word.type)}", given, word.type, trying)
         current = emitter.ops.select(word.type, trying, seen, old)
         left = emitter.both(trying, emitter.ops.compare("ne", word.type, current, old))
-        emitter.module.declare("declare i1 @llvm.nvvm.vote.any.sync(i32, i1)")
-        again = fn.assign(f"call i1 @llvm.nvvm.vote.any.sync(i32 -1, i1 {left})")
+        assert left is not None
+        again = emitter.any_lane(left)
         for place, name, type_, first, following in (
             (places[0], old, word.type, start, current),
             (places[1], pending, "i1", predicate or "true", left),

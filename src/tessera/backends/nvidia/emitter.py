@@ -126,6 +126,11 @@ class NvidiaEmitter(SimtEmitter):
         """Return whether the thread is the first of its warp."""
         return self.entry("lane.zero", f"icmp eq i32 {self.lane()}, 0")
 
+    def any_lane(self, condition: str) -> str:
+        """Return whether a condition holds in some lane of the warp, all of which ask."""
+        self.module.declare("declare i1 @llvm.nvvm.vote.any.sync(i32, i1)")
+        return self.fn.assign(f"call i1 @llvm.nvvm.vote.any.sync(i32 -1, i1 {condition})")
+
     def first_thread(self) -> str:
         """Return whether the thread is the first of its block, or of its group of consumers."""
         if self.groups > 1:

@@ -23,8 +23,7 @@ def emit_scale(emitter: NvidiaEmitter, op: ScaleOp) -> None:
     factors, source = emitter.units(op.factors), emitter.units(op.source)
     one = emitter.ops.real(unit, 1.0)
     others = [emitter.ops.compare("une", unit, factor, one) for factor in dict.fromkeys(factors)]
-    emitter.module.declare("declare i1 @llvm.nvvm.vote.any.sync(i32, i1)")
-    some = fn.assign(f"call i1 @llvm.nvvm.vote.any.sync(i32 -1, i1 {combine(emitter, 'any', boolean, others)})")
+    some = emitter.any_lane(combine(emitter, "any", boolean, others))
     then, join, before = fn.label("scale"), fn.label("scaled"), fn.block
     fn.branch_if(some, then, join)
     fn.start(then)
