@@ -72,13 +72,13 @@ OTHER_PARTS = 1.1
 """How much more elements count of longer parts."""
 SMALL_PARTS = 1.2
 """The same of shorter parts (softmax of 528 rows of 24740: 0.70 of a copy's rate in eight parts, 0.83 in four)."""
+MASKED = 1.02
+"""The same of parts that do not divide a row: what lies past its end is masked."""
 FEW_ROWS, FEW_ROWS_OF_NORMS = 6, 3
 """For each multiprocessor, below which the longest rows that stay in registers or shared memory are shared, by whether
 passes need exponentials: a few programs do not keep memory busy, and the last ones run alone (rows of 24740 of bf16 on
 an H200, of a copy's rate: softmax of 66 rows 0.83, and 0.99 in four parts, of 291 0.70 and 0.88, of 528 0.77 and 0.83,
 of 1056 0.77 both; LayerNorm of 291 rows 0.67 and 0.75)."""
-MASKED = 1.02
-"""The same of parts that do not divide a row: what lies past its end is masked."""
 ELEMENTS_OF_WARP = 2048
 """Elements that a warp computes: with half as many there are too few programs at a time (softmax of 448 rows of 37376:
 0.71 of a copy's rate for 0.76)."""
@@ -106,15 +106,15 @@ class ShareRowsPass(GridPass):
             return
         try:
             passes = _passes(kernel, grid, tile)
-            _parts(passes, asked)
+            programs, part = _parts(passes, asked)
         except (Unfit, Whole) as reason:
             if asked is not None:
                 note(grid, "share_rows", [f"share_rows={asked} is ignored: {reason}"])
             return
         if asked is not None or (passes.size > LONG_ELEMENTS and self._is_worth_it(passes)):
-            self._share(grid, passes)
+            self._share(grid, passes, programs, part)
         elif passes.size <= LONG_ELEMENTS and (shared := self._for_few(grid, passes)) is not None:
-            self._share(shared, _passes(kernel, shared, _only_row(shared)))
+            self._share(shared, _passes(kernel, shared, _only_row(shared)), programs, part)
 
     def _for_few(self, grid: GridOp, passes: Passes) -> GridOp | None:
         """Return a launch for calls with few rows, where these may be few: one beside the launch, or itself."""
@@ -134,9 +134,8 @@ class ShareRowsPass(GridPass):
         put_beside(grid, shared, many)
         return shared
 
-    def _share(self, grid: GridOp, passes: Passes) -> None:
+    def _share(self, grid: GridOp, passes: Passes, programs: int, part: int) -> None:
         """Divide the rows of a launch."""
-        programs, part = _parts(passes, self.knobs.share_rows)
         _Shared(passes, programs, part).write()
         decisions.CLUSTER.write(grid, programs)
         decisions.NUM_WARPS.write(grid, self.knobs.num_warps or max(padded(part) // ELEMENTS_OF_WARP, 1))
