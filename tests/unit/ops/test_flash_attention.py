@@ -467,7 +467,7 @@ def test_blocks_fit_shared_memory(target, head, dtype):
         held = block["BM"] * stays + 2 * block["BN"] * sum(head)
         assert held * dtype.bytes <= record.shared_bytes or block == {"BM": 16, "BN": 16}
         assert block["BM"] >= 16 <= block["BN"]
-    turned = blocks.of_keys(causal=False)
+    turned = blocks.of_keys()
     assert turned["BN"] * sum(head) + 2 * turned["BM"] * sum(head) <= record.shared_bytes or turned["BM"] == 16
 
 
@@ -475,8 +475,8 @@ def test_three_groups_share_blocks_where_that_takes_less_time():
     hopper = target_named("sm_90a")
     long = {"lengths": (4096, 4096), "heads": (64, 64)}
     assert Blocks(hopper, ts.bf16, (64, 64), **long).forward() == {"BM": 192, "BN": 128}
-    assert Blocks(hopper, ts.bf16, (64, 64), **long).of_keys(causal=False) == {"BM": 64, "BN": 192}
-    assert Blocks(hopper, ts.bf16, (64, 64), **long).of_keys(causal=True) == {"BM": 64, "BN": 128}
+    assert Blocks(hopper, ts.bf16, (64, 64), **long).of_keys() == {"BM": 64, "BN": 192}
+    assert Blocks(hopper, ts.bf16, (64, 64), **long, causal=True).of_keys() == {"BM": 64, "BN": 128}
     assert Blocks(hopper, ts.bf16, (128, 128), **long, biased=True).forward() == {"BM": 128, "BN": 64}
     few = {"lengths": (1024, 1024), "heads": (16, 16)}  # as many programs as multiprocessors: they would only be longer
     for other in (
@@ -486,7 +486,7 @@ def test_three_groups_share_blocks_where_that_takes_less_time():
         Blocks(hopper, ts.f32, (64, 64), **long),
         Blocks(target_named("sm_80"), ts.bf16, (64, 64), **long),
     ):
-        assert other.forward()["BM"] <= 128 >= other.of_keys(causal=False)["BN"]
+        assert other.forward()["BM"] <= 128 >= other.of_keys()["BN"]
 
 
 def test_blocks_of_short_sequences_waste_neither_rows_nor_steps():

@@ -127,12 +127,12 @@ class Blocks:
         most = (32, 32) if self._is_wide else (128, 64) if max(self.head) <= _WIDE_HEAD else (64, 32)
         return self._fitting(*most, sum(self.head), sum(self.head))
 
-    def of_keys(self, causal: bool) -> dict[str, int]:
+    def of_keys(self) -> dict[str, int]:
         """Return those of gradients of keys and values."""
         if not self.target.simt:
             return self._short(128, 64)
         head = max(self.head)
-        stay = _TWO_GROUPS if causal or not self._is_small else self._shared_by_keys()
+        stay = _TWO_GROUPS if self.causal or not self._is_small else self._shared_by_keys()
         most = (stay, 64) if head <= _WIDE_HEAD else (64, 32)
         found = self._fitting(*((32, 32) if self._is_wide else most), sum(self.head), sum(self.head))
         return {"BM": found["BN"], "BN": found["BM"]}

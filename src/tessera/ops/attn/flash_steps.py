@@ -266,7 +266,7 @@ def _launch_gradient(results: Arguments, grad: Any, grad_lse: Any, *arguments: A
         _run(gradients.query_gradients, (*operands, *call.numbers, call.most_q), constants)
     if wanted[1] and not is_empty:
         operands = *common, *call.lists(across=True), lse, delta, of_k, of_v, call.functions
-        constants = given | blocks.of_keys(call.causal) | {"grouped": call.q.shape[1] != call.k.shape[1]}
+        constants = given | blocks.of_keys() | {"grouped": call.q.shape[1] != call.k.shape[1]}
         _run(gradients.key_gradients, (*operands, *call.numbers, call.most_k), constants)
     if wanted[3]:
         gradients.sink_gradients(call.sinks, lse, delta, of_sinks, acc=acc)
