@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.ir import BlockArgument, SSAValue
 
 from tessera.data import dataclass
 from tessera.ir import decisions
@@ -74,10 +74,11 @@ def _is_sum(value: SSAValue) -> bool:
 
 def _keeps(value: SSAValue) -> bool:
     """Return whether a tile has a power of the difference of each row's maximum before and after, which may be none."""
-    rows = value.owner
-    if not isinstance(rows, BroadcastOp):
+    if not isinstance(value.owner, BroadcastOp):
         return False
-    power = _behind(rows, (BroadcastOp, ReshapeOp))
+    while isinstance(value.owner, BroadcastOp | ReshapeOp):
+        value = value.owner.source
+    power = value.owner
     if not isinstance(power, ElementwiseOp) or power.fn.data not in ("exp", "exp2"):
         return False
     difference = _unscaled(power.args[0]).owner
@@ -85,16 +86,6 @@ def _keeps(value: SSAValue) -> bool:
         return False
     before, after = map(_unscaled, difference.args)
     return _is_maximum_of(after, before)
-
-
-def _behind(op: Operation, through: tuple[type[Operation], ...]) -> Operation | None:
-    """Return the op whose result others only lay out anew."""
-    while isinstance(op, through):
-        owner = op.operands[0].owner
-        if not isinstance(owner, Operation):
-            return None
-        op = owner
-    return op
 
 
 def _unscaled(value: SSAValue) -> SSAValue:
