@@ -50,11 +50,11 @@ class _Loads(Subexpressions):
 
     def meet(self, op: Operation) -> None:
         """Count what an op may write."""
-        for memory in {memory for inner in ops_in(op) for memory in _written(inner)}:
+        for memory in {memory for inner in ops_in(op) for memory in written(inner)}:
             self._writes[memory] = self._writes.get(memory, 0) + 1
 
 
-def _written(op: Operation) -> Iterator[SSAValue | None]:
+def written(op: Operation) -> Iterator[SSAValue | None]:
     """Yield the memory that an op itself may write, or let other programs write."""
     if orders_accesses(op) or isinstance(op, scf.WhileOp):  # which may wait for another program
         yield EVERYWHERE

@@ -43,3 +43,45 @@ tessera_tile.kernel @together profile "fast" (
   }
   tessera_tile.return
 }
+
+// -----
+// A number that no trip may change is loaded once; one of a tensor that is written stays.
+tessera_tile.kernel @numbers profile "fast" (
+    %x: !tessera_tile.tensor<?xf32> as "x" dims ["N"] strides [1] stride_div [1] dim_div [1],
+    %y: !tessera_tile.tensor<?xf32> as "y" dims ["N"] strides [1] stride_div [1] dim_div [1] written) {
+  %c0 = tessera_tile.constant 0 : index
+  %c8 = tessera_tile.constant 8 : index
+  %n = tessera_tile.dim %x[0] : !tessera_tile.tensor<?xf32>
+  // CHECK: [[A:%\w+]] = tessera_tile.load %x
+  // CHECK-NEXT: scf.for
+  scf.for %i = %c0 to %n step %c8 {
+    // CHECK-NEXT: [[B:%\w+]] = tessera_tile.load %y
+    // CHECK-NEXT: tessera_tile.elementwise "add"([[A]], [[B]])
+    %a = tessera_tile.load %x[%c0] [1] drop [0] : !tessera_tile.tensor<?xf32> -> f32
+    %b = tessera_tile.load %y[%c0] [1] drop [0] : !tessera_tile.tensor<?xf32> -> f32
+    %sum = tessera_tile.elementwise "add"(%a, %b) : (f32, f32) -> f32
+    tessera_tile.store %sum, %y[%i] [1] drop [0] : f32, !tessera_tile.tensor<?xf32>
+  }
+  tessera_tile.return %y : !tessera_tile.tensor<?xf32>
+}
+
+// -----
+// Other programs may write what an atomic with an order lets a program see.
+tessera_tile.kernel @awaited profile "fast" (
+    %x: !tessera_tile.tensor<?xi32> as "x" dims ["N"] strides [1] stride_div [1] dim_div [1],
+    %f: !tessera_tile.tensor<?xi32> as "f" dims ["N"] strides [1] stride_div [1] dim_div [1] written) {
+  %c0 = tessera_tile.constant 0 : index
+  %c8 = tessera_tile.constant 8 : index
+  %one = tessera_tile.constant 1 : i32
+  %at = tessera_tile.constant 0 : i64
+  %n = tessera_tile.dim %x[0] : !tessera_tile.tensor<?xi32>
+  // CHECK: scf.for
+  scf.for %i = %c0 to %n step %c8 {
+    // CHECK: tessera_tile.atomic
+    // CHECK-NEXT: tessera_tile.load %x
+    %old = tessera_tile.atomic "add" %f[%at] value %one : i32 order "acquire" scope "device" : !tessera_tile.tensor<?xi32>[i64] -> i32
+    %a = tessera_tile.load %x[%c0] [1] drop [0] : !tessera_tile.tensor<?xi32> -> i32
+    tessera_tile.print "{} {}", %old, %a : i32, i32
+  }
+  tessera_tile.return
+}
