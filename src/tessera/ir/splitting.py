@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import product
+from math import prod
 from typing import Any, TypeVar
 
 from xdsl.dialects import scf
@@ -426,30 +427,34 @@ def _transpose(split: Splitter, op: TransposeOp) -> None:
         split.define(op.result, tuple(key[axis] for axis in op.permutation), new)
 
 
-def _kept_axes(op: ReshapeOp) -> list[tuple[int, int]] | None:
-    """Return which axes of more than one element stay what they are; None where not all do."""
-    sides = [[axis for axis, size in enumerate(shape_of(v.type)) if size != 1] for v in (op.source, op.result)]
-    sizes = [[shape_of(v.type)[axis] for axis in axes] for v, axes in zip((op.source, op.result), sides, strict=True)]
-    return list(zip(*sides, strict=True)) if sizes[0] == sizes[1] else None
+def _kept_axes(op: ReshapeOp) -> list[tuple[int, int]]:
+    """Return which axes of more than one element stay what they are: as many elements lie before and along both."""
+    ends = [_by_elements_before(shape_of(value.type)) for value in (op.source, op.result)]
+    return [(axis, ends[1][at]) for at, axis in ends[0].items() if at in ends[1]]
+
+
+def _by_elements_before(shape: Sequence[int]) -> dict[tuple[int, int], int]:
+    """Return the axes of more than one element by how many of all before they have, and how many of their own."""
+    return {(prod(shape[:axis]), size): axis for axis, size in enumerate(shape) if size != 1}
 
 
 @_relates(ReshapeOp)
 def _reshapes(dims: Dimensions, op: ReshapeOp) -> None:
     pairs = _kept_axes(op)
-    if pairs is None:
-        _unknown(dims, op)
-        return
+    kept = {(value, axis) for pair in pairs for value, axis in zip((op.source, op.result), pair, strict=True)}
+    for value in (op.source, op.result):
+        for axis, size in enumerate(shape_of(value.type)):
+            if size != 1 and (value, axis) not in kept:
+                dims.whole(value, axis, "reshape takes all of it")
     for source, result in pairs:
         dims.same(op.source, source, op.result, result)
 
 
 @_handles(ReshapeOp)
 def _reshape(split: Splitter, op: ReshapeOp) -> None:
-    pairs = _kept_axes(op)
-    assert pairs is not None, "other reshapes keep their dimensions whole"
     for key in split.keys(op.result):
         source = [0] * len(shape_of(op.source.type))
-        for axis, at in pairs:
+        for axis, at in _kept_axes(op):
             source[axis] = key[at]
         new = ReshapeOp(split.part(op.source, tuple(source)), split.shape(op.result, key))
         split.define(op.result, key, split.value(new))

@@ -42,8 +42,14 @@ tessera_tile.kernel @rows profile "fast" (
     %column = tessera_tile.reshape %float : !tessera_tile.tile<192xf32> -> !tessera_tile.tile<192x1xf32>
     %each = tessera_tile.broadcast %column : !tessera_tile.tile<192x1xf32> -> !tessera_tile.tile<192x64xf32>
     %scaled = tessera_tile.elementwise "mul"(%sum, %each) : (!tessera_tile.tile<192x64xf32>, !tessera_tile.tile<192x64xf32>) -> !tessera_tile.tile<192x64xf32>
+    // Columns change places within rows.
+    // CHECK: tessera_tile.reshape {{.*}} -> !tessera_tile.tile<64x2x32xf32>
+    // CHECK: tessera_tile.reshape {{.*}} -> !tessera_tile.tile<64x64xf32>
+    %halves = tessera_tile.reshape %scaled : !tessera_tile.tile<192x64xf32> -> !tessera_tile.tile<192x2x32xf32>
+    %turned = tessera_tile.transpose %halves [0, 2, 1] : !tessera_tile.tile<192x2x32xf32> -> !tessera_tile.tile<192x32x2xf32>
+    %mixed = tessera_tile.reshape %turned : !tessera_tile.tile<192x32x2xf32> -> !tessera_tile.tile<192x64xf32>
     // CHECK: tessera_tile.store {{.*}}, %c{{\[}}[[AT]], %c0] [64, 64]
-    tessera_tile.store %scaled, %c[%i, %c0] [192, 64] : !tessera_tile.tile<192x64xf32>, !tessera_tile.tensor<?x64xf32>
+    tessera_tile.store %mixed, %c[%i, %c0] [192, 64] : !tessera_tile.tile<192x64xf32>, !tessera_tile.tensor<?x64xf32>
   }
   // CHECK: tessera_schedule.row_groups = #builtin.int<3>, tessera_notes.rows = ["192 rows are divided among three warpgroups"]
   tessera_tile.return %c : !tessera_tile.tensor<?x64xf32>
