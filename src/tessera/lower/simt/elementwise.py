@@ -5,16 +5,41 @@ from __future__ import annotations
 from xdsl.ir import Operation, SSAValue
 
 from tessera.ir import decisions
-from tessera.ir.layouts import LinearLayout
+from tessera.ir.layouts import REGISTER, LinearLayout
 from tessera.ir.target import arithmetic as target
 from tessera.ir.target.types import FragmentType
 from tessera.ir.tile.elementwise import ArangeOp, BitcastOp, CastOp, ConstantOp, ElementwiseOp, RoundTf32Op, SplatOp
 from tessera.ir.tile.types import element_of
+from tessera.ir.types import dtype_of
 from tessera.lower.simt.context import SimtContext, is_tile
-from tessera.lower.simt.placement import follow, infers
+from tessera.lower.simt.placement import Placements, follow, infers
 from tessera.lower.simt.rules import lazy, lowers
 
-infers(ElementwiseOp, CastOp, BitcastOp, RoundTf32Op)(follow)
+WORD_BITS = 32
+"""Of a register."""
+
+infers(ElementwiseOp, BitcastOp, RoundTf32Op)(follow)
+
+
+@infers(CastOp)
+def _place_cast(placements: Placements, op: CastOp) -> None:
+    """Place a cast like its source; neighbours along rows that come to share a register follow each other in it."""
+    follow(placements, op)
+    placed = placements.of(op.result)
+    if placed is not None and placed.layout.out_sizes:
+        shared = WORD_BITS // dtype_of(element_of(op.result.type)).bits
+        placements.place(op.result, _in_order(placed.layout, shared), placed.strength)
+
+
+def _in_order(layout: LinearLayout, count: int) -> LinearLayout:
+    """Return a layout with the elements that are fewer than `count` apart along rows in each thread's first registers.
+
+    Products take 8-bit operands so, whose weights may have been computed in the order of 32-bit results.
+    """
+    steps = layout.in_bases(REGISTER)
+    nearest = sorted(step for step in steps if 0 < step[-1] < count and not any(step[:-1]))
+    others = [step for step in steps if step not in nearest]
+    return LinearLayout.make(dict(layout.bases) | {REGISTER: [*nearest, *others]}, layout.out_sizes, layout.out_dims)
 
 
 @lowers(ConstantOp)

@@ -146,7 +146,7 @@ class Blocks:
     @property
     def _is_small(self) -> bool:
         """Whether heads leave registers for higher blocks or longer steps."""
-        return self.target.has("wgmma") and self.dtype.bits == 16 and max(self.head) <= _FEW_HEAD and self.dense
+        return self.target.has("wgmma") and self.dtype.bits <= 16 and max(self.head) <= _FEW_HEAD and self.dense
 
     def _forms(self) -> list[Form]:
         """Return the blocks to choose from."""

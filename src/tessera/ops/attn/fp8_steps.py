@@ -22,17 +22,12 @@ def is_rounded(array: Any) -> bool:
     return arrays.dtype_of(array).name in CODES
 
 
-def converts(target: TargetRecord) -> bool:
-    """Return whether a target rounds to e4m3 by an instruction."""
-    return target.simt and target.has("cvt_fp8")
-
-
 def forward_constants(target: TargetRecord, dtype: DType, head: tuple[int, int]) -> dict[str, Any]:
     """Return the constants of the forward kernel that a machine decides."""
     blocks = Blocks(target, dtype, head).forward()
     if target.simt and not target.has("wgmma"):
         blocks = {name: min(rows_of, _FEWER) for name, rows_of in blocks.items()}
-    return blocks | {"converts": converts(target)}
+    return blocks
 
 
 def padded(keys: Any) -> Any:
@@ -47,7 +42,7 @@ def quantized(x: Any, block: bool, rotates: bool) -> Arguments:
     codes = like(x, x.shape, fp8_e4m3)
     scales = like(x, (batch, heads, blocks if block else 1), f32)
     found = None if block else largest(x, rotates)
-    kernels.quantize(x, found, scales, codes, rotates=rotates, converts=converts(rows.record_of(x)))
+    kernels.quantize(x, found, scales, codes, rotates=rotates)
     return codes, scales
 
 
@@ -58,7 +53,7 @@ def quantized_values(v: Any) -> Arguments:
     codes = like(v, (batch, groups, wide, padded(count)), fp8_e4m3 if rounds else None)
     scales = like(v, (batch, groups), f32) if rounds else None
     found = largest(v, False) if rounds else None
-    kernels.quantize_values(v, found, scales, codes, converts=converts(rows.record_of(v)))
+    kernels.quantize_values(v, found, scales, codes)
     return codes, scales
 
 

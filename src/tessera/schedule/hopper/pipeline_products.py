@@ -44,6 +44,7 @@ from tessera.ir.tile.elementwise import BitcastOp, CastOp, ElementwiseOp, RoundT
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import ReduceOp
 from tessera.ir.tile.roles import BarrierExpectOp, BarrierWaitOp, BulkCopyOp, RolesOp
+from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
 from tessera.ir.tile.structure import GridOp
 from tessera.ir.tile.warpgroup import MmaStartOp, MmaWaitOp, TurnOp
 from tessera.ir.walking import ops_in
@@ -67,6 +68,8 @@ GAIN = 0.95
 _WORKING = (Engine.VECTOR, Engine.SPECIAL)
 _WORK = (ElementwiseOp, CastOp, BitcastOp, RoundTf32Op, ReduceOp)
 """Work of threads that runs beside products."""
+_NAMING = (BroadcastOp, ReshapeOp, TransposeOp)
+"""What says anew which element a register holds."""
 
 RESERVED_REGISTERS = 48
 """Registers of a thread for addresses, counters and temporaries, besides tiles."""
@@ -181,7 +184,7 @@ def _mark_waits(block: Block) -> None:
         acts = op is block.last_op or bool(op.regions) or effect_of(op) > Effect.PURE
         if acts or any(user in used for user in users):
             used[op] = None
-    order = list(used)
+    order = [op for op in used if not isinstance(op, _NAMING)]
     for wait, before in itertools.pairwise(order):
         if isinstance(wait, MmaWaitOp) and isinstance(before, _WORK):
             decisions.AFTER_WORK.write(wait)
