@@ -210,6 +210,9 @@ WIDTHS = ((77, 16), (33, 16), (131, 32), (40, 32))
         *(case_of(in_place, name, 13001, 8192, *ALIKE) for name in ("f32", "bf16")),
         case_of(added, "f16", 13001, 8192, (0, 5, 0), (0, 0, 0)),
         *(case_of(make, "bf16", 5001, 2048, (0, 3, 1), (0, 0, 0)) for make in (weighted, pairs, blocks, joined, added)),
+        # Lanes pass on what belongs to their neighbour's 16 bytes.
+        *(case_of(moved, name, 2601, 1024, (0, off, 0), (0, 1, 0)) for name in ("f16", "f32") for off in (2, 7)),
+        case_of(moved, "u8", 9001, 4096, (0, 7, 0), (0, 1, 0)),
     ]
 )
 def test_rows(case, backend):

@@ -15,6 +15,7 @@ from tessera.backends.llvm.ops import I32, I64
 from tessera.backends.llvm.types import LLVMType
 from tessera.backends.simt.around import Load, load_around, shared_load
 from tessera.backends.simt.emitter import SIMT, Access, SimtEmitter, copies, register_accesses
+from tessera.backends.simt.shifted_stores import passes_on, store_shifted
 from tessera.ir.layouts import LANE, OFFSET, REGISTER, WARP, LinearLayout, blocked
 from tessera.ir.target.arithmetic import constant_value
 from tessera.ir.target.memory import (
@@ -448,14 +449,24 @@ def emit_store(emitter: SimtEmitter, op: StoreOp) -> None:
             else:
                 _store_cut(emitter, box, access.at, axis, values, dtype, predicate)
 
+    def store_runs() -> None:
+        for access in register_accesses(layout.sublayout([REGISTER]), axis, vector):
+            if not box.is_outside(access.at):
+                inside = emitter.both(owner, box.predicate(access.at))
+                store_shifted(emitter, box, layout, access.at, [units[r] for r in access.registers], dtype, inside)
+
     if op.seen is None or vector == 1:
         store(vector)
         return
     aligned = emitter.ops.compare("eq", I64, box.behind(vector * dtype.bytes), "0")
     with emitter.some_threads(aligned, "wide"), box.branch():
         store(vector)
+    shifts = masks is None and op.cut is None and box.axes[axis] not in box.checked  # runs are inside as a whole
     with emitter.some_threads(emitter.fn.assign(f"xor i1 {aligned}, true"), "single"), box.branch():
-        store(1)
+        if shifts and passes_on(layout, axis, vector, dtype):
+            store_runs()
+        else:
+            store(1)
 
 
 def _store_cut(
