@@ -139,7 +139,7 @@ class StoreOp(TesseraOp, Box):
     """Stores a fragment (or scalar) to a box of a tensor; replicated elements are written once.
 
     Where `stream` is true, nothing reads the elements soon: they may go past the caches. With `seen`, accesses move
-    `vector` elements where the box turns out to begin at a multiple of 16 bytes, else one, or 16 bytes that the lanes of
+    `vector` elements where the box begins at a multiple of 16 bytes, else one, or 16 bytes that the lanes of
     a warp pass on to each other. With `cut`, the tensor may end within an access.
     """
 
