@@ -195,9 +195,9 @@ def versioned(*changed: Any) -> None:
     torch: Any = sys.modules.get("torch")
     if torch is None:
         return
-    for array in changed:
-        if isinstance(array, torch.Tensor) and not array.is_inference():
-            torch.autograd.graph.increment_version(array)
+    counted = [one for one in changed if isinstance(one, torch.Tensor) and not one.is_inference()]
+    if counted:
+        torch.autograd.graph.increment_version(counted)
 
 
 def as_tuple(results: Any) -> Arguments:
@@ -211,6 +211,22 @@ def needs_gradient(arguments: Arguments) -> bool:
     if torch is None or not torch.is_grad_enabled():
         return False
     return any(isinstance(one, torch.Tensor) and one.requires_grad for one in arguments)
+
+
+def without_gradient(array: Any, name: str) -> Any:
+    """Return an argument that has no gradient.
+
+    Raises:
+        CallError: `no-gradient` where PyTorch asks for one.
+    """
+    if needs_gradient((array,)):
+        raise CallError(
+            f"{name} has no gradient",
+            code="no-gradient",
+            location=caller_location(),
+            help="detach it, or call the op under torch.no_grad()",
+        )
+    return array
 
 
 def is_followed(arguments: Arguments) -> bool:

@@ -119,11 +119,14 @@ def cases() -> dict[str, Case]:
             for one in (torch.tensor([1, -1, 1, -1, 1]), torch.tensor([1.0, -1, 1, -1, 1], dtype=torch.float64))
         ),
         Case("loss.cross_entropy", {"input": rows, "target": whole(6, 5), "weight": positive(6)}),
+        Case("loss.cross_entropy", {"input": rows, "target": positive(5, 6), "weight": positive(6)}),
         *(Case(f"loss.{name}", pairs) for name in ("huber", "l1", "mse", "smooth_l1")),
+        *(Case(f"loss.{name}", {**pairs, "weight": positive(5, 6)}) for name in ("huber", "l1", "mse")),
         Case("loss.js", {name: one.log() for name, one in rates.items()}),
         Case("loss.kl_div", {"input": rates["input"].log(), "target": rates["target"]}),
         Case("loss.linear_cross_entropy", {"x": rows, "weight": normal(7, 6), "target": whole(7, 5)}),
         Case("loss.triplet_margin", {"anchor": rows, "positive": other, "negative": normal(5, 6)}),
+        Case("loss.triplet_margin", {"anchor": rows, "positive": other, "negative": normal(5, 6)}, {"swap": True}),
         Case("norm.group", {"input": normal(2, 6, 3), **vectors}, {"num_groups": 2}),
         Case("norm.l2", {"input": rows}),
         *(

@@ -81,6 +81,20 @@ def test_runs(library, shape):
     assert np.array_equal(op.unique_consecutive(own, return_counts=True)[1], wanted[2])
 
 
+@pytest.mark.parametrize("library", lib.LIBRARIES)
+@pytest.mark.parametrize("shape", [(7,), (6, 3), (4, 5, 2), (90, 130), (0,), (1, 4)], ids=str)
+def test_parts_that_repeat_the_one_before(library, shape):
+    torch = pytest.importorskip("torch")
+    for dim in range(-1, len(shape)):
+        some = np.random.default_rng(sum(shape)).integers(0, 2, shape)
+        x = np.take(some, np.arange(shape[dim]) // 3, dim).astype(np.float32)
+        found = op.unique_consecutive(lib.of_library(library, x), True, True, dim)
+        wanted = torch.unique_consecutive(torch.from_numpy(x), return_inverse=True, return_counts=True, dim=dim)
+        for one, other, exact in zip(found, wanted, op.unique_consecutive.reference(x, dim), strict=True):
+            assert np.array_equal(one, other)
+            assert np.array_equal(one, exact)
+
+
 def test_runs_of_other_dtypes_and_strides():
     torch = pytest.importorskip("torch")
     x = np.array([np.nan, np.nan, 1, 1, 0.0, -0.0, 2, 2, 2])
@@ -103,6 +117,8 @@ WRONG = {
     "bad-argument, bins": lambda: op.histogram(X, 0),
     "bad-argument, ends": lambda: op.histogram(X, 3, 2, 1),
     "wrong-dtype of a histogram": lambda: op.histogram(I),
+    "bad-axis of runs": lambda: op.unique_consecutive(X, dim=2),
+    "wrong-shape of parts": lambda: op.unique_consecutive(np.zeros((3, 0), np.float32), dim=0),
     "wrong-dtype of runs": lambda: op.unique_consecutive(X.astype(np.complex64)),
 }
 

@@ -184,6 +184,60 @@ def test_results_in_given_arrays_and_strides():
         lib.close(found, chances, ts.f32, 8)
 
 
+@pytest.mark.parametrize(("smoothing", "weighted"), [(0.0, False), (0.1, True)])
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((5, 33), "float32"), ((7,), "float64"), ((2, 9, 3), "bfloat16"), ((0, 4), "float32")], ids=str
+)
+def test_probabilities_of_classes(shape, dtype, smoothing, weighted):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(1)
+    axis, kind = min(1, len(shape) - 1), getattr(torch, dtype)
+    x, p = torch.randn(shape).to(kind), torch.softmax(torch.randn(shape), axis).to(kind)
+    if dtype == "float32" and x.numel():
+        x[0, 3], x[2, 5] = -np.inf, np.nan
+    weight = torch.rand(shape[axis]).to(kind) if weighted else None
+    wide = None if weight is None else weight.double()
+    for reduction in ("mean", "none"):
+        options = {"reduction": reduction, "label_smoothing": smoothing}
+        ours, theirs = ([one.to(to).requires_grad_() for one in (x.clone(), p.clone())] for to in (kind, torch.float64))
+        got = op.loss.cross_entropy(*ours, weight, **options)
+        want = torch.nn.functional.cross_entropy(*theirs, wide, **options)
+        grad = torch.rand_like(got)
+        slopes = torch.autograd.grad(want, theirs, grad.double())
+        near = {"rtol": 4 * torch.finfo(kind).eps, "atol": 4 * torch.finfo(kind).eps, "equal_nan": True}
+        for one, other in zip((got, *torch.autograd.grad(got, ours, grad)), (want, *slopes), strict=True):
+            assert one.dtype == kind
+            assert torch.allclose(one.double(), other, **near)
+        found = op.loss.cross_entropy.backward(grad, x, p, weight, **options)
+        assert torch.allclose(found["target"].double(), slopes[1], **near)
+        exactly = op.loss.cross_entropy.reference(x, p, weight, **options)
+        assert np.allclose(exactly, want.detach().numpy(), rtol=1e-6, equal_nan=True)
+
+
+@pytest.mark.parametrize("library", lib.LIBRARIES)
+def test_a_certain_class_is_that_class(library):
+    rng = np.random.default_rng(8)
+    for width in (40, 9000):
+        x, t = lib.normal(rng, 3, width), rng.integers(0, width, 3)
+        certain = np.eye(width, dtype=np.float32)[t]
+        x2, certain2 = (lib.of_library(library, one) for one in (x, certain))
+        got = op.loss.cross_entropy(x2, certain2, label_smoothing=0.1, z_loss=0.01)
+        lib.close(got, exact(x, t, label_smoothing=0.1, z_loss=0.01), ts.f32, 8)
+
+
+def test_gradients_by_probabilities_are_finite_differences():
+    rng = np.random.default_rng(9)
+    given = {"input": rng.standard_normal((3, 5)), "target": rng.uniform(0.1, 1, (3, 5))}
+    weight, options = rng.uniform(0.5, 2, 5), {"label_smoothing": 0.2, "z_loss": 0.05}
+
+    def value(given):
+        return float(op.loss.cross_entropy(given["input"], given["target"], weight, **options))
+
+    found = op.loss.cross_entropy.backward(np.array(1.0), **given, weight=weight, **options)
+    for name, slope in lib.differences(value, given).items():
+        assert np.allclose(found[name], slope, atol=1e-7, rtol=1e-6), name
+
+
 def test_training_with_pytorch():
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
@@ -206,6 +260,8 @@ def test_operators_of_pytorch_are_sound():
     x, t = torch.randn(6, 33, requires_grad=True), torch.randint(0, 33, (6,))
     step = torch.ops.tessera.cross_entropy.default
     torch.library.opcheck(step, (x, t, None, -100, 0.1, 0.01, "mean"))
+    step, p = torch.ops.tessera.soft_cross_entropy.default, torch.rand(6, 33, requires_grad=True)
+    torch.library.opcheck(step, (x, p, torch.rand(33), 0.1, 0.01, True, 6))
 
 
 X, T = np.zeros((3, 9), np.float32), np.zeros(3, np.int64)
@@ -218,7 +274,9 @@ WRONG = {
     "wrong-shape of weights": lambda f: f(X, T, X),
     "wrong-shape of out": lambda f: f(X, T, out=X),
     "wrong-dtype": lambda f: f(X.astype(np.int32), T),
-    "wrong-dtype of probabilities": lambda f: f(X, X),
+    "wrong-dtype of classes": lambda f: f(X, T.astype(np.int8)),
+    "wrong-shape of probabilities": lambda f: f(X, X[:, :8]),
+    "bad-argument, index of probabilities": lambda f: f(X, X, ignore_index=3),
     "wrong-dtype of out": lambda f: f(X, T, reduction="none", out=np.zeros(3)),
     "bad-argument": lambda f: f(X, T, reduction="average"),
     "bad-argument, smoothing": lambda f: f(X, T, label_smoothing=1.5),

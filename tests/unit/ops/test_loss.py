@@ -200,6 +200,41 @@ def test_weights_of_binary_losses(shape, reduction):
         )
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("shape", [(5, 33), (), (0, 3)], ids=str)
+def test_weights_of_distances(shape, reduction):
+    torch = pytest.importorskip("torch")
+    f, rng = torch.nn.functional, np.random.default_rng(9)
+    x, y = (torch.from_numpy(np.asarray(rng.standard_normal(shape))).requires_grad_() for _ in range(2))
+    w = torch.from_numpy(np.asarray(rng.uniform(0, 2, shape)))
+    for ours, theirs in ((op.loss.mse, f.mse_loss), (op.loss.l1, f.l1_loss), (op.loss.huber, f.huber_loss)):
+        got, want = ours(x, y, weight=w, reduction=reduction), theirs(x, y, weight=w, reduction=reduction)
+        assert torch.allclose(got, want, rtol=1e-12, equal_nan=True)
+        reference = ours.reference(x.detach(), y.detach(), weight=w, reduction=reduction)
+        assert np.allclose(reference, want.detach().numpy(), rtol=1e-12, equal_nan=True)
+        grad = torch.rand_like(want)
+        slopes = torch.autograd.grad(want, (x, y), grad)
+        for left, right in zip(torch.autograd.grad(got, (x, y), grad), slopes, strict=True):
+            assert torch.allclose(left, right, rtol=1e-10)
+        found = ours.backward(grad, x.detach(), y.detach(), weight=w, reduction=reduction)
+        assert torch.allclose(found["target"], slopes[1], rtol=1e-10)
+        with pytest.raises(ts.errors.CallError, match="no-gradient"):
+            ours(x, y, weight=w.clone().requires_grad_())
+        if shape:
+            with pytest.raises(ts.errors.CallError, match="wrong-shape"):
+                ours(x, y, weight=w[..., :1])
+
+
+def test_the_slope_of_no_number_is_that_of_pytorch():
+    torch = pytest.importorskip("torch")
+    f = torch.nn.functional
+    x = torch.tensor([1.0, float("nan"), -2.0, float("inf")], requires_grad=True)
+    for ours, theirs in ((op.loss.l1, f.l1_loss), (op.loss.huber, f.huber_loss), (op.loss.smooth_l1, f.smooth_l1_loss)):
+        zero = torch.zeros(4)
+        found, want = (torch.autograd.grad(one(x, zero, reduction="sum"), x)[0] for one in (ours, theirs))
+        assert torch.equal(found.nan_to_num(7), want.nan_to_num(7))
+
+
 def test_extreme_values():
     big = np.array([1e30, -1e30, np.nan, np.inf, 0.0, 200.0, -200.0], np.float32)
     zero = np.zeros_like(big)
@@ -260,8 +295,8 @@ def test_operators_of_pytorch_are_sound():
 
     x, y = (torch.randn(40, requires_grad=True) for _ in range(2))
     step = torch.ops.tessera.loss_of_elements.default
-    torch.library.opcheck(step, (x, y, None, None, "huber", 1.0, True, 10))
-    weighted = x, y, torch.rand(40), torch.rand(8), "bce_with_logits", 0.0, False, 1
+    torch.library.opcheck(step, (x, y, None, None, None, "huber", 1.0, True, 10))
+    weighted = x, y, torch.rand(40), torch.rand(8), None, "bce_with_logits", 0.0, False, 1
     torch.library.opcheck(step, weighted, test_utils=("test_schema", "test_faketensor"))
     with pytest.raises(ts.errors.CallError, match="out-needs-no-gradient"):
         op.mse(x, y, out=torch.empty(()))

@@ -114,6 +114,33 @@ def test_gradients_are_finite_differences(p, reduction):
         assert np.allclose(found[one], slope, atol=1e-7, rtol=1e-6), one
 
 
+@pytest.mark.parametrize("swap", [False, True])
+@pytest.mark.parametrize("p", [0.0, 1.0, 2.0, 3.5, np.inf])
+@pytest.mark.parametrize("width", [9, 5000])
+def test_triplets_are_those_of_pytorch(width, p, swap):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(5)
+    # Small whole numbers have equal distances, and several differences as large as the largest.
+    for kind, missing in (("whole", False), ("real", False), ("whole", True)):
+        made = [rng.integers(-2, 3, (6, width)) if kind == "whole" else rng.standard_normal((6, width))] * 3
+        given = [torch.from_numpy(rng.permuted(one, axis=1).astype(np.float64)) for one in made]
+        if missing:
+            given[0][1, 2], given[2][3, 0] = np.nan, np.inf
+        ours, theirs = ([one.clone().requires_grad_() for one in given] for _ in range(2))
+        got = TRIPLET(*ours, 1.0, p, 0.0, swap, reduction="none")
+        want = torch.nn.functional.triplet_margin_loss(*theirs, 1.0, p, 0.0, swap, reduction="none")
+        assert torch.allclose(got, want, rtol=1e-11, equal_nan=True)
+        assert missing or np.allclose(TRIPLET.reference(*given, 1.0, p, 0.0, swap, reduction="none"), want.detach())
+        grad = torch.rand(6).double()
+        for one, other in zip(
+            torch.autograd.grad(got, ours, grad),
+            torch.autograd.grad(want, theirs, grad, allow_unused=True),
+            strict=True,
+        ):
+            slope = torch.zeros_like(one) if other is None else other
+            assert torch.allclose(one, slope, rtol=1e-9, atol=1e-12, equal_nan=True)
+
+
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0])
 @pytest.mark.parametrize("mean", [0.0, 100.0, 1e4, 1e6])
 def test_equal_rows_have_the_gradients_of_eps(mean, p):
@@ -152,7 +179,7 @@ def test_operators_of_pytorch_are_sound():
     x, y, z = (torch.randn(6, 33, requires_grad=True) for _ in range(3))
     signs = torch.ones(6)
     torch.library.opcheck(torch.ops.tessera.cosine_embedding_loss.default, (x, y, signs, 0.1, True, 5))
-    given = x, y, z, 1.0, 2.0, 1e-6, False, 1
+    given = x, y, z, 1.0, 2.0, 1e-6, False, False, 1
     step = torch.ops.tessera.triplet_margin_loss.default
     torch.library.opcheck(step, given, test_utils=("test_schema", "test_faketensor"))
 
@@ -166,7 +193,7 @@ WRONG = {
     "wrong-shape of targets": lambda: COSINE(X, X, S[:2]),
     "wrong-dtype": lambda: TRIPLET(X, X, X.astype(np.float64)),
     "wrong-dtype of targets": lambda: COSINE(X, X, S.astype(np.int8)),
-    "bad-argument": lambda: TRIPLET(X, X, X, p=0.0),
+    "bad-argument": lambda: TRIPLET(X, X, X, p=-1.0),
     "bad-argument, margin": lambda: TRIPLET(X, X, X, margin=0.0),
     "bad-argument, reduction": lambda: COSINE(X, X, S, reduction="all"),
 }

@@ -237,6 +237,26 @@ def test_extreme_values():
     assert np.array_equal(r.norm(x, np.inf, 1), np.abs(x).max(1), equal_nan=True)
 
 
+@pytest.mark.parametrize("shape", [(), (5, 7), (3, 5000), (40, 3, 5)], ids=str)
+def test_equal_elements_share_gradients(shape):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(11)
+    for missing in (False, True):
+        x = torch.from_numpy(np.asarray(rng.integers(-2, 3, shape), np.float64))
+        if missing:
+            x.view(-1)[:3] = np.nan
+        calls = [(r.max, torch.max, ()), (r.min, torch.min, ())]
+        calls += [(r.norm, torch.linalg.vector_norm, (np.inf, dim)) for dim in ((None, 0, -1) if shape else (None,))]
+        calls += [(r.norm, torch.linalg.vector_norm, (1, None))]
+        for ours, theirs, options in calls:
+            one, other = (x.clone().requires_grad_() for _ in range(2))
+            got, want = ours(one, *options), theirs(other, *options)
+            grad = torch.rand_like(want)
+            slope = torch.autograd.grad(want, other, grad)[0]
+            assert torch.allclose(torch.autograd.grad(got, one, grad)[0], slope, equal_nan=True)
+            assert torch.allclose(ours.backward(grad, x, *options)["input"], slope, equal_nan=True)
+
+
 def test_gradients_are_finite_differences():
     rng = np.random.default_rng(10)
     x = rng.standard_normal((3, 2, 4))
@@ -353,7 +373,9 @@ def test_operators_of_pytorch_are_sound():
     x, block = torch.randn(6, 33, requires_grad=True), torch.randn(2, 5, 3, requires_grad=True)
     operators = torch.ops.tessera
     torch.library.opcheck(operators.reduce_sums.default, (block, "var", 4.0, "f32"))
-    torch.library.opcheck(operators.reduce_extremes.default, (x, "max"), test_utils=("test_schema", "test_faketensor"))
+    for shared in (False, True):
+        given = x, "max", shared
+        torch.library.opcheck(operators.reduce_extremes.default, given, test_utils=("test_schema", "test_faketensor"))
 
 
 @pytest.mark.slow

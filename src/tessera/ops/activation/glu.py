@@ -38,7 +38,7 @@ class Glu:
         if out is None:
             return FORWARD(*given, act)[0].reshape(shape)
         rows.checked_out(out, shape, arrays.dtype_of(gate), gate, up)
-        goal = rows.out_rows(out, 1)
+        goal = rows.out_rows(out, 1) if shape else None
         if goal is None:
             out[...] = FORWARD(*given, act)[0].reshape(shape)
         else:
@@ -50,7 +50,7 @@ class Glu:
         shape, *given = _arguments(gate, up)
         rows.same_shape(grad, "grad", shape)
         rows.same_dtype(grad, "grad", gate, "gate")
-        of_gate, of_up = BACKWARD.fresh(rows.matrix(grad, prod(shape[:-1]), shape[-1]), *given, act)
+        of_gate, of_up = BACKWARD.fresh(rows.matrix(grad, prod(shape[:-1]), shape[-1] if shape else 1), *given, act)
         found = {"gate": of_gate.reshape(gate.shape)}
         return found if up is None else found | {"up": of_up.reshape(gate.shape)}
 
@@ -101,7 +101,7 @@ def _arguments(gate: Any, up: Any) -> tuple[tuple[Any, ...], Any, Any]:
     """Return the result's shape, and gate and up as rows."""
     shape = arrays.shape_of(gate, "gate")
     rows.float_dtype(gate, "gate")
-    if not shape or (up is None and shape[-1] % 2):
+    if up is None and (not shape or shape[-1] % 2):
         raise CallError(
             f"argument 'gate' has the shape {tuple(shape)}",
             code="wrong-shape",
@@ -111,6 +111,6 @@ def _arguments(gate: Any, up: Any) -> tuple[tuple[Any, ...], Any, Any]:
     if up is not None:
         rows.same_shape(up, "up", shape)
         rows.same_dtype(up, "up", gate, "gate")
-    count, width = prod(shape[:-1]), shape[-1]
-    made = (*shape[:-1], width if up is not None else width // 2)
+    count, width = prod(shape[:-1]), shape[-1] if shape else 1
+    made = shape if up is not None else (*shape[:-1], width // 2)
     return made, rows.matrix(gate, count, width), rows.matrix(up, count, width)

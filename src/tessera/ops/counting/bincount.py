@@ -14,11 +14,12 @@ from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType, i64
 from tessera.ops import arrays, reduce, rows
 from tessera.ops.counting import kernels
-from tessera.ops.counting.steps import COUNT, WIDE, without_gradient
+from tessera.ops.counting.steps import COUNT, WIDE
 from tessera.ops.lookup.steps import BACKWARD as ROW_SUMS
 from tessera.ops.operation import library_op
 from tessera.ops.reduce.base import INTEGERS
 from tessera.ops.refusals import checked
+from tessera.ops.steps import without_gradient
 from tessera.ops.traced import check_known
 from tessera.runtime import to_numpy
 from tessera.target.artifact import Artifact

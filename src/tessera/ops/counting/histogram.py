@@ -14,9 +14,10 @@ from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType, f32
 from tessera.ops import arrays, reduce, rows
 from tessera.ops.counting import kernels
-from tessera.ops.counting.steps import RANGES, without_gradient
+from tessera.ops.counting.steps import RANGES
 from tessera.ops.operation import library_op
 from tessera.ops.refusals import checked
+from tessera.ops.steps import without_gradient
 from tessera.target.artifact import Artifact
 
 

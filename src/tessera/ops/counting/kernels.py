@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tessera as ts
 from tessera.ops.annotations import F64, Constant
 
@@ -10,7 +12,7 @@ I = ts.dtype_var("I", *INTEGERS)  # noqa: E741
 F = ts.dtype_var("F", ts.bf16, ts.f16, ts.f32, ts.f64)
 T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64, *INTEGERS)
 Y = ts.dtype_var("Y", ts.bf16, ts.f16, ts.f32, ts.f64, ts.i64)
-A, L, C = ts.dims("A L C")
+A, L, C, K = ts.dims("A L C K")
 
 
 @ts.kernel
@@ -49,21 +51,44 @@ def starts(x: ts.Tensor[L, T], flags: ts.Tensor[A, L, ts.u8], BL: Constant = 102
 
 
 @ts.kernel
+def row_starts(x: ts.Tensor[L, K, T], flags: ts.Tensor[A, L, ts.u8], BL: Constant = 16, BK: Constant = 64):
+    """Mark the rows that differ from the one before."""
+    for t in ts.tile.grid((L, BL)):
+        at = t + ts.tile.arange(BL, dtype=ts.i64)
+        found = ts.tile.zeros((BL,), ts.i32)
+        for k in ts.tile.range(0, K, BK):
+            columns = k + ts.tile.arange(BK, dtype=ts.i64)[None, :]
+            differs: Any = x[t : t + BL, k : k + BK] != ts.tile.load(x[at[:, None] - 1, columns])
+            found = ts.tile.maximum(found, ts.tile.max(differs.to(ts.i32), 1))
+        flags[0, t : t + BL] = ((at == 0) | (found > 0)).to(ts.u8)
+
+
+@ts.kernel
+def pick_rows(x: ts.Tensor[L, K, T], places: ts.Tensor[A, L, ts.i64], values: ts.Tensor[C, K, T], BK: Constant = 512):
+    """Take the first row of each run; places count from 1."""
+    for t, k in ts.tile.grid((L, 1), (K, BK)):
+        place = places[0, t] - 1
+        if place != places[0, t - 1] - 1:
+            values[place, k : k + BK] = x[t, k : k + BK]
+
+
+@ts.kernel
 def pick(
-    x: ts.Tensor[L, T],
+    x: ts.Tensor[L, T] | None,
     places: ts.Tensor[A, L, ts.i64],
-    values: ts.Tensor[C, T],
+    values: ts.Tensor[C, T] | None,
     first: ts.Tensor[C, ts.i64],
     inverse: ts.Tensor[L, ts.i64],
     BL: Constant = 1024,
 ):
-    """Take the first element of each run; places count from 1."""
+    """Take the first element of each run, if there are elements, and its place; places count from 1."""
     for t in ts.tile.grid((L, BL)):
         at = t + ts.tile.arange(BL, dtype=ts.i64)
         place = places[0, t : t + BL] - 1
         inverse[t : t + BL] = place
         if (at < L) & (place != ts.tile.load(places[0, at - 1]) - 1):
-            values[place] = x[t : t + BL]
+            if x is not None and values is not None:
+                values[place] = x[t : t + BL]
             first[place] = at
 
 

@@ -4,28 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import i64, u8
 from tessera.ops import arrays, rows
 from tessera.ops.counting import kernels
 from tessera.ops.running.steps import CUMSUM
-from tessera.ops.steps import Arguments, Step, like, needs_gradient
-
-
-def without_gradient(array: Any, name: str) -> Any:
-    """Return an argument of an op that has no gradients.
-
-    Raises:
-        CallError: `no-gradient` where PyTorch asks for one.
-    """
-    if needs_gradient((array,)):
-        raise CallError(
-            f"{name} has no gradient",
-            code="no-gradient",
-            location=caller_location(),
-            help="detach it, or call the op under torch.no_grad()",
-        )
-    return array
+from tessera.ops.steps import Arguments, Step, like
 
 
 def _count_results(x: Any, count: Any) -> Arguments:
@@ -77,16 +60,16 @@ def _launch_places(results: Arguments, x: Any) -> None:
     if 0 in x.shape:
         return
     flags = like(x, (1, x.shape[0]), u8)
-    kernels.starts(x, flags)
+    (kernels.starts if len(x.shape) == 1 else kernels.row_starts)(x, flags)
     CUMSUM.launch(results, flags, "i64")
 
 
 PLACES = Step("run_places", "(Tensor x) -> Tensor", _place_results, _launch_places)
-"""In which run of equal elements each element is; the first is run 1."""
+"""In which run of equal elements, or rows, each one is; the first is run 1."""
 
 
 def _run_results(x: Any, places: Any, count: Any) -> Arguments:
-    return like(x, (count,)), like(x, x.shape, i64), like(x, (count,), i64)
+    return like(x, (count, *x.shape[1:])), like(x, x.shape[:1], i64), like(x, (count,), i64)
 
 
 def _launch_runs(results: Arguments, x: Any, places: Any, count: int) -> None:
@@ -94,9 +77,13 @@ def _launch_runs(results: Arguments, x: Any, places: Any, count: int) -> None:
         return
     values, inverse, counts = results
     first = like(x, (count,), i64)
-    kernels.pick(x, places, values, first, inverse)
+    if len(x.shape) == 1:
+        kernels.pick(x, places, values, first, inverse)
+    else:
+        kernels.pick(None, places, None, first, inverse)
+        kernels.pick_rows(x, places, values)
     kernels.lengths(inverse, first, counts)
 
 
 RUNS = Step("runs", "(Tensor x, Tensor places, SymInt count) -> (Tensor, Tensor, Tensor)", _run_results, _launch_runs)
-"""Of each run its element and its length, and of each element the number of its run."""
+"""Of each run its element, or row, and its length, and of each element the number of its run."""

@@ -13,11 +13,11 @@ from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType, bf16, i64
 from tessera.ops import arrays, rows
 from tessera.ops.loss import class_kernels as kernels
-from tessera.ops.loss import reductions
+from tessera.ops.loss import reductions, soft_steps
 from tessera.ops.loss.class_steps import BACKWARD, FORWARD, LAST, blocks, forward_kernel
 from tessera.ops.loss.reductions import Reduction
 from tessera.ops.operation import library_op
-from tessera.ops.refusals import checked
+from tessera.ops.refusals import checked, refused
 from tessera.ops.steps import present
 from tessera.target.artifact import Artifact
 
@@ -36,7 +36,7 @@ def check_target(target: Any, shape: Sequence[Any]) -> None:
             f"argument 'target' has the dtype {found}",
             code="wrong-dtype",
             location=caller_location(),
-            help=f"it takes class indices of {' or '.join(INDICES)}; probabilities of classes are not supported",
+            help=f"it takes class indices of {' or '.join(INDICES)}",
         )
     rows.same_shape(target, "target", shape)
 
@@ -80,6 +80,20 @@ def exact_rows(
         return losses.sum() / (weights[place] * is_kept).sum()
 
 
+def exact_soft_rows(x: Any, p: Any, weight: Any, smoothing: float, z_loss: float) -> Any:
+    """Return the exact losses of rows of logits and probabilities in NumPy and float64."""
+    weights = 1.0 if weight is None else arrays.host(weight)
+    most = x.max(1, initial=-np.inf, keepdims=True)
+    lse = most + np.log(np.exp(x - most).sum(1, keepdims=True))
+    shares = (p * (1 - smoothing) + smoothing / x.shape[1]) * weights
+    return (shares * (lse - x)).sum(1) + z_loss * (p * weights).sum(1) * lse[:, 0] ** 2
+
+
+def is_soft(target: Any) -> bool:
+    """Return whether targets are probabilities of classes."""
+    return arrays.dtype_of(target, "target").name in rows.FLOATS
+
+
 @library_op
 class CrossEntropy:
     """Cross entropy of logits and classes; `__call__` says what it takes."""
@@ -99,21 +113,25 @@ class CrossEntropy:
     ) -> Any:
         """Return `-weight[t]·log_softmax(input)[t]` of each row, `t` its target, reduced.
 
-        With label smoothing `s` the target's share is `1 - s`, and each of the `C` classes has `s/C` more.
+        With label smoothing `s` the target's share is `1 - s`, and each of the `C` classes has `s/C` more. Where the
+        target are probabilities `p` it is the sum of `-p·weight·log_softmax(input)`.
 
         Args:
             input: logits `(C,)`, `(N, C)` or `(N, C, d1, …)`, f64, f32, bf16 or f16.
-            target: classes, i64 or i32, of the shape of `input` without `C`.
+            target: classes, i64 or i32, of the shape of `input` without `C`; or probabilities of classes, of the shape
+                of `input`, f64, f32, bf16 or f16.
             weight: `(C,)`, weights of classes, or None; it has no gradient.
-            ignore_index: target whose rows have no loss and no gradient.
-            reduction: `mean`, by the sum of the weights of the targets that are not ignored, `sum` or `none`.
+            ignore_index: target whose rows have no loss and no gradient; below 0 where the target are probabilities.
+            reduction: `mean`, by the sum of the weights of the targets that are not ignored, by the number of rows
+                where these are probabilities; `sum` or `none`.
             label_smoothing: `s`, from 0 to 1.
-            z_loss: `z_loss·weight[t]·logsumexp(row)²` is added to each row's loss; it keeps logits from drifting.
+            z_loss: `z_loss·weight[t]·logsumexp(row)²` is added to each row's loss; it keeps logits from drifting. Of
+                probabilities the weight is their sum, each times its class's.
             out: array for the result.
 
         Returns:
-            One element of shape `()`, or an array as `target` of the dtype of `input`. PyTorch tensors that need
-            gradients have them.
+            One element of shape `()`, or an array of one element a row, of the dtype of `input`. PyTorch tensors that
+            need gradients have them.
 
         Raises:
             CallError: `not-an-array`, `wrong-rank`, `wrong-shape`, `wrong-dtype`, `bad-argument`, or
@@ -127,12 +145,12 @@ class CrossEntropy:
         Source: `torch.nn.functional.cross_entropy`; z-loss: Chowdhery et al., PaLM, 2022.
         """
         shape, call = self._arguments(input, target, weight, ignore_index, reduction, label_smoothing, z_loss)
-        shape = shape if reduction == "none" else ()
+        shape, step = shape if reduction == "none" else (), soft_steps.FORWARD if is_soft(target) else FORWARD
         if out is None:
-            return FORWARD(*call)[0].reshape(shape)
-        rows.checked_out(out, shape, arrays.dtype_of(input), input, weight)
-        results = FORWARD.results(*call)
-        FORWARD.into(results, *call)
+            return step(*call)[0].reshape(shape)
+        rows.checked_out(out, shape, arrays.dtype_of(input), input, target, weight)
+        results = step.results(*call)
+        step.into(results, *call)
         return reductions.given_out(out, results[0].reshape(shape))
 
     def backward(
@@ -147,7 +165,7 @@ class CrossEntropy:
         label_smoothing: float = 0.0,
         z_loss: float = 0.0,
     ) -> dict[str, Any]:
-        """Return the gradient of a call: `{"input": …}`.
+        """Return the gradient of a call: `{"input": …}`, and that of probabilities, `"target"`.
 
         Args:
             grad: gradient of the result, of its shape and of the dtype of `input`.
@@ -165,6 +183,10 @@ class CrossEntropy:
         shape, call = self._arguments(input, target, weight, ignore_index, reduction, label_smoothing, z_loss)
         rows.same_shape(grad, "grad", shape if reduction == "none" else ())
         reductions.same_dtype(grad, "grad", arrays.dtype_of(input))
+        if is_soft(target):
+            given = rows.vector(grad), *soft_steps.keep(call, soft_steps.FORWARD.fresh(*call)), [True, True]
+            pair = zip(("input", "target"), soft_steps.BACKWARD.fresh(*given), strict=True)
+            return {name: _from_rows(one, arrays.shape_of(input, "input")) for name, one in pair}
         x, classes, weights, ignored, smoothing, _z_loss, _reduction = call
         _out, stats, whole = FORWARD.fresh(*call)
         kept = x, classes, weights, stats, present(whole), ignored, smoothing, reduction != "none"
@@ -185,6 +207,9 @@ class CrossEntropy:
         """Return the exact result in NumPy and float64."""
         shape, call = self._arguments(input, target, weight, ignore_index, reduction, label_smoothing, z_loss)
         x, classes = arrays.host(call[0]), arrays.host(call[1])
+        if is_soft(target):
+            losses = reductions.reduced_exactly(exact_soft_rows(x, classes, weight, *call[3:5]), reduction)
+            return losses.reshape(shape if reduction == "none" else ())
         found = exact_rows(x, classes, weight, ignore_index, call[4], call[5], reduction)
         return found.reshape(shape) if reduction == "none" else found
 
@@ -209,9 +234,14 @@ class CrossEntropy:
         outer, width = (*shape[:place], *shape[place + 1 :]), shape[place]
         if width == 0:
             raise CallError("argument 'input' has no classes", code="wrong-shape", location=caller_location())
-        check_target(target, outer)
         rows.check_vectors({"weight": weight}, (width,))
         x = rows.matrix(_classes_last(input, len(shape)), prod(outer), width)
+        if is_soft(target):
+            _check_soft(target, shape, ignore_index)
+            chances = rows.matrix(_classes_last(target, len(shape)), prod(outer), width)
+            divisor = reductions.divisor_of(reduction, (x.shape[0],))
+            return outer, (x, chances, weight, smoothing, factor, reduction != "none", divisor)
+        check_target(target, outer)
         return outer, (x, rows.vector(target), weight, int(ignore_index), smoothing, factor, reduction)
 
     def explain(self) -> Any:
@@ -260,6 +290,17 @@ class CrossEntropy:
     def bytes(shape: Sequence[int], dtype: DType, gradient: bool = False) -> int:
         """Return the bytes of logits, each once; with the gradient they are read again and it is written."""
         return prod(shape) * dtype.bytes * (3 if gradient else 1)
+
+
+def _check_soft(target: Any, shape: Sequence[Any], ignore_index: int) -> None:
+    """Check probabilities of classes.
+
+    Raises:
+        CallError: `wrong-shape` or `bad-argument`.
+    """
+    rows.same_shape(target, "target", shape)
+    if ignore_index >= 0:
+        raise refused(f"ignore_index is {ignore_index}", "bad-argument", "probabilities of classes are not ignored")
 
 
 def _classes_last(input: Any, rank: int) -> Any:

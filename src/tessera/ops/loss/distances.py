@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from tessera.errors import CallError, caller_location
-from tessera.ops import arrays
+from tessera.ops import arrays, rows
 from tessera.ops.loss.pointwise import PointwiseLoss
 from tessera.ops.loss.reductions import Reduction, reduced_exactly
 from tessera.ops.operation import library_op
 from tessera.ops.refusals import checked
+from tessera.ops.steps import without_gradient
 
 
 class Distance(PointwiseLoss):
@@ -20,6 +21,27 @@ class Distance(PointwiseLoss):
     def exact_difference(self, input: Any, target: Any) -> Any:
         """Return the differences in NumPy and float64."""
         return arrays.host(input) - arrays.host(target)
+
+    def reduced(self, losses: Any, weight: Any, reduction: str) -> Any:
+        """Return a reduction of losses times their weights in NumPy and float64."""
+        if weight is None:
+            return reduced_exactly(losses, reduction)
+        weights = arrays.host(weight)
+        if reduction != "mean" or not self.is_mean_of_weights:
+            return reduced_exactly(losses * weights, reduction)
+        with np.errstate(invalid="ignore"):
+            return np.asarray((losses * weights).sum() / weights.sum())
+
+
+def _weights(weight: Any, input: Any) -> Any:
+    """Return the weights of elements.
+
+    Raises:
+        CallError: `not-an-array`, `wrong-shape`, or `no-gradient` for weights that need one.
+    """
+    if weight is not None:
+        rows.same_shape(weight, "weight", arrays.shape_of(input, "input"))
+    return without_gradient(weight, "weight")
 
 
 def _at_least(name: str, value: float, is_open: bool) -> float:
@@ -39,31 +61,39 @@ class Mse(Distance):
 
     flops_an_element = 2
     kinds = ("mse",)
+    is_mean_of_weights = True
 
     @checked
-    def __call__(self, input: Any, target: Any, *, reduction: Reduction = "mean", out: Any = None) -> Any:
+    def __call__(
+        self, input: Any, target: Any, *, reduction: Reduction = "mean", weight: Any = None, out: Any = None
+    ) -> Any:
         """Return `(input - target)²`, reduced.
 
         Args:
             input: any shape, f64, f32, bf16 or f16.
             target: of the shape and dtype of `input`.
             reduction: `mean`, `sum` or `none`.
+            weight: of the shape of `input`, what losses are multiplied by; a mean is divided by its sum. It has no
+                gradient.
             out: array for the result.
 
         Returns:
             One element of shape `()`, or an array as `input`. PyTorch tensors that need gradients have them.
 
         Raises:
-            CallError: `not-an-array`, `wrong-shape`, `wrong-dtype`, `bad-argument`, or `out-needs-no-gradient`.
+            CallError: `not-an-array`, `wrong-shape`, `wrong-dtype`, `bad-argument`, `no-gradient` for weights that
+                need one, or `out-needs-no-gradient`.
 
         Numerics:
             Computed and added up in f32 (f64 for f64) in one order, rounded once; a mean of no elements is NaN.
 
         Source: `torch.nn.functional.mse_loss`.
         """
-        return self.run("mse", input, target, reduction, out=out)
+        return self.run("mse", input, target, reduction, weight=_weights(weight, input), out=out)
 
-    def backward(self, grad: Any, input: Any, target: Any, *, reduction: Reduction = "mean") -> dict[str, Any]:
+    def backward(
+        self, grad: Any, input: Any, target: Any, *, reduction: Reduction = "mean", weight: Any = None
+    ) -> dict[str, Any]:
         """Return the gradients of a call: `{"input": …, "target": …}`.
 
         Args:
@@ -71,15 +101,16 @@ class Mse(Distance):
             input: as in the call, like all that follow.
             target: as in the call.
             reduction: as in the call.
+            weight: as in the call.
 
         Raises:
             CallError: as for the call.
         """
-        return self.gradients(grad, "mse", input, target, reduction)
+        return self.gradients(grad, "mse", input, target, reduction, weight=_weights(weight, input))
 
-    def reference(self, input: Any, target: Any, *, reduction: Reduction = "mean") -> Any:
+    def reference(self, input: Any, target: Any, *, reduction: Reduction = "mean", weight: Any = None) -> Any:
         """Return the exact result in NumPy and float64."""
-        return reduced_exactly(self.exact_difference(input, target) ** 2, reduction)
+        return self.reduced(self.exact_difference(input, target) ** 2, weight, reduction)
 
 
 @library_op
@@ -88,31 +119,39 @@ class L1(Distance):
 
     flops_an_element = 2
     kinds = ("l1",)
+    is_mean_of_weights = True
 
     @checked
-    def __call__(self, input: Any, target: Any, *, reduction: Reduction = "mean", out: Any = None) -> Any:
+    def __call__(
+        self, input: Any, target: Any, *, reduction: Reduction = "mean", weight: Any = None, out: Any = None
+    ) -> Any:
         """Return `|input - target|`, reduced; its derivative where they are equal is 0.
 
         Args:
             input: any shape, f64, f32, bf16 or f16.
             target: of the shape and dtype of `input`.
             reduction: `mean`, `sum` or `none`.
+            weight: of the shape of `input`, what losses are multiplied by; a mean is divided by its sum. It has no
+                gradient.
             out: array for the result.
 
         Returns:
             One element of shape `()`, or an array as `input`. PyTorch tensors that need gradients have them.
 
         Raises:
-            CallError: `not-an-array`, `wrong-shape`, `wrong-dtype`, `bad-argument`, or `out-needs-no-gradient`.
+            CallError: `not-an-array`, `wrong-shape`, `wrong-dtype`, `bad-argument`, `no-gradient` for weights that
+                need one, or `out-needs-no-gradient`.
 
         Numerics:
             As `mse`.
 
         Source: `torch.nn.functional.l1_loss`.
         """
-        return self.run("l1", input, target, reduction, out=out)
+        return self.run("l1", input, target, reduction, weight=_weights(weight, input), out=out)
 
-    def backward(self, grad: Any, input: Any, target: Any, *, reduction: Reduction = "mean") -> dict[str, Any]:
+    def backward(
+        self, grad: Any, input: Any, target: Any, *, reduction: Reduction = "mean", weight: Any = None
+    ) -> dict[str, Any]:
         """Return the gradients of a call: `{"input": …, "target": …}`.
 
         Args:
@@ -120,15 +159,16 @@ class L1(Distance):
             input: as in the call, like all that follow.
             target: as in the call.
             reduction: as in the call.
+            weight: as in the call.
 
         Raises:
             CallError: as for the call.
         """
-        return self.gradients(grad, "l1", input, target, reduction)
+        return self.gradients(grad, "l1", input, target, reduction, weight=_weights(weight, input))
 
-    def reference(self, input: Any, target: Any, *, reduction: Reduction = "mean") -> Any:
+    def reference(self, input: Any, target: Any, *, reduction: Reduction = "mean", weight: Any = None) -> Any:
         """Return the exact result in NumPy and float64."""
-        return reduced_exactly(np.abs(self.exact_difference(input, target)), reduction)
+        return self.reduced(np.abs(self.exact_difference(input, target)), weight, reduction)
 
 
 @library_op
@@ -140,7 +180,14 @@ class Huber(Distance):
 
     @checked
     def __call__(
-        self, input: Any, target: Any, reduction: Reduction = "mean", delta: float = 1.0, *, out: Any = None
+        self,
+        input: Any,
+        target: Any,
+        reduction: Reduction = "mean",
+        delta: float = 1.0,
+        weight: Any = None,
+        *,
+        out: Any = None,
     ) -> Any:
         """Return `d²/2` where `|d| < delta`, `delta·(|d| - delta/2)` elsewhere, `d = input - target`, reduced.
 
@@ -149,23 +196,33 @@ class Huber(Distance):
             target: of the shape and dtype of `input`.
             reduction: `mean`, `sum` or `none`.
             delta: where the loss becomes linear, above 0.
+            weight: of the shape of `input`, what losses are multiplied by; a mean is divided by the number of elements.
+                It has no gradient.
             out: array for the result.
 
         Returns:
             One element of shape `()`, or an array as `input`. PyTorch tensors that need gradients have them.
 
         Raises:
-            CallError: `not-an-array`, `wrong-shape`, `wrong-dtype`, `bad-argument`, or `out-needs-no-gradient`.
+            CallError: `not-an-array`, `wrong-shape`, `wrong-dtype`, `bad-argument`, `no-gradient` for weights that
+                need one, or `out-needs-no-gradient`.
 
         Numerics:
             As `mse`.
 
         Source: Huber, Robust estimation of a location parameter, 1964; `torch.nn.functional.huber_loss`.
         """
-        return self.run("huber", input, target, reduction, _at_least("delta", delta, True), out=out)
+        weights = _weights(weight, input)
+        return self.run("huber", input, target, reduction, _at_least("delta", delta, True), weights, out=out)
 
     def backward(
-        self, grad: Any, input: Any, target: Any, reduction: Reduction = "mean", delta: float = 1.0
+        self,
+        grad: Any,
+        input: Any,
+        target: Any,
+        reduction: Reduction = "mean",
+        delta: float = 1.0,
+        weight: Any = None,
     ) -> dict[str, Any]:
         """Return the gradients of a call: `{"input": …, "target": …}`.
 
@@ -175,16 +232,20 @@ class Huber(Distance):
             target: as in the call.
             reduction: as in the call.
             delta: as in the call.
+            weight: as in the call.
 
         Raises:
             CallError: as for the call.
         """
-        return self.gradients(grad, "huber", input, target, reduction, _at_least("delta", delta, True))
+        weights = _weights(weight, input)
+        return self.gradients(grad, "huber", input, target, reduction, _at_least("delta", delta, True), weights)
 
-    def reference(self, input: Any, target: Any, reduction: Reduction = "mean", delta: float = 1.0) -> Any:
+    def reference(
+        self, input: Any, target: Any, reduction: Reduction = "mean", delta: float = 1.0, weight: Any = None
+    ) -> Any:
         """Return the exact result in NumPy and float64."""
         size = np.abs(self.exact_difference(input, target))
-        return reduced_exactly(np.where(size < delta, size**2 / 2, delta * (size - delta / 2)), reduction)
+        return self.reduced(np.where(size < delta, size**2 / 2, delta * (size - delta / 2)), weight, reduction)
 
 
 @library_op

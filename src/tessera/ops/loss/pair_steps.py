@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 from tessera.ops import arrays, rows
 from tessera.ops.lengths import Lengths
 from tessera.ops.loss import pair_kernels as kernels
-from tessera.ops.loss import reductions
+from tessera.ops.loss import reductions, triplet_kernels
 from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present
 
 _WIDEST = 1024
@@ -47,9 +48,11 @@ def _blocks(x: Any, operands: int) -> dict[str, Any]:
     return blocks(int(x.shape[0]), int(x.shape[1]), operands, _LENGTHS[operands])
 
 
-def power_of(p: float) -> int | None:
+def power_of(p: float) -> int | str | None:
     """Return the exponent of a norm where kernels have it for themselves."""
-    return int(p) if p in (1.0, 2.0) else None
+    if p == inf:
+        return "max"
+    return int(p) if p in (0.0, 1.0, 2.0) else None
 
 
 def _results(x: Any, reduced: bool, kept: int) -> Arguments:
@@ -149,9 +152,18 @@ COSINE = Step(
 
 
 def _triplet_results(
-    anchor: Any, positive: Any, negative: Any, margin: float, p: float, eps: float, reduced: bool, divisor: int
+    anchor: Any,
+    positive: Any,
+    negative: Any,
+    margin: float,
+    p: float,
+    eps: float,
+    swap: bool,
+    reduced: bool,
+    divisor: int,
 ) -> Arguments:
-    return _results(anchor, reduced, 2)
+    distances = 3 if swap else 2
+    return _results(anchor, reduced, distances * (2 if power_of(p) == "max" else 1))
 
 
 def _launch_triplets(
@@ -162,6 +174,7 @@ def _launch_triplets(
     margin: float,
     p: float,
     eps: float,
+    swap: bool,
     reduced: bool,
     divisor: int,
 ) -> None:
@@ -171,7 +184,7 @@ def _launch_triplets(
         return
     acc, losses = rows.accumulator(arrays.dtype_of(anchor)), _losses(out, anchor, reduced)
     given = anchor, positive, negative, losses, stats, margin, p, eps
-    kernels.triplets(*given, power=power_of(p), acc=acc, **_blocks(anchor, 3))
+    triplet_kernels.triplets(*given, power=power_of(p), swap=swap, acc=acc, **_blocks(anchor, 3))
     _finish(out, losses, reduced, divisor)
 
 
@@ -184,6 +197,7 @@ def _triplet_gradient_results(
     margin: float,
     p: float,
     eps: float,
+    swap: bool,
     reduced: bool,
     divisor: int,
     wanted: Sequence[bool],
@@ -201,6 +215,7 @@ def _launch_triplet_gradients(
     margin: float,
     p: float,
     eps: float,
+    swap: bool,
     reduced: bool,
     divisor: int,
     wanted: Sequence[bool],
@@ -210,13 +225,13 @@ def _launch_triplet_gradients(
         grads = grad_anchor, grad_positive, grad_negative
         given = grad, anchor, positive, negative, stats, *grads, margin, p, eps, reductions.scale(divisor)
         fixed: dict[str, Any] = {"acc": rows.accumulator(arrays.dtype_of(anchor)), "B": block(int(anchor.shape[1]))}
-        kernels.triplet_gradients(*given, power=power_of(p), reduced=reduced, **fixed)
+        triplet_kernels.triplet_gradients(*given, power=power_of(p), swap=swap, reduced=reduced, **fixed)
 
 
 TRIPLET_BACKWARD = Step(
     "triplet_margin_loss_backward",
     "(Tensor grad, Tensor anchor, Tensor positive, Tensor negative, Tensor stats, float margin, float p, float eps, "
-    "bool reduced, SymInt divisor, bool[] wanted) -> (Tensor, Tensor, Tensor)",
+    "bool swap, bool reduced, SymInt divisor, bool[] wanted) -> (Tensor, Tensor, Tensor)",
     _triplet_gradient_results,
     _launch_triplet_gradients,
 )
@@ -227,13 +242,13 @@ def _triplet_arguments(kept: Arguments, grads: Sequence[Any], needed: Sequence[b
 
 
 def _triplet_gradients_of(kept: Arguments) -> tuple[int | None, ...]:
-    return (0, 1, 2, None, None, None, None, None)
+    return (0, 1, 2, None, None, None, None, None, None)
 
 
 TRIPLET = Step(
     "triplet_margin_loss",
-    "(Tensor anchor, Tensor positive, Tensor negative, float margin, float p, float eps, bool reduced, SymInt divisor)"
-    " -> (Tensor, Tensor)",
+    "(Tensor anchor, Tensor positive, Tensor negative, float margin, float p, float eps, bool swap, bool reduced, "
+    "SymInt divisor) -> (Tensor, Tensor)",
     _triplet_results,
     _launch_triplets,
     Gradient(TRIPLET_BACKWARD, keep, _triplet_arguments, _triplet_gradients_of),

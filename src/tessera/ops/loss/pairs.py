@@ -13,7 +13,7 @@ from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType, bf16, i64
 from tessera.ops import arrays, rows
 from tessera.ops.loss import pair_kernels as kernels
-from tessera.ops.loss import reductions
+from tessera.ops.loss import reductions, triplet_kernels
 from tessera.ops.loss.pair_steps import COSINE, COSINE_BACKWARD, TRIPLET, TRIPLET_BACKWARD, blocks, keep, power_of
 from tessera.ops.loss.reductions import Reduction, reduced_exactly
 from tessera.ops.operation import library_op
@@ -219,6 +219,7 @@ class TripletMargin(VectorLoss):
         margin: float = 1.0,
         p: float = 2.0,
         eps: float = 1e-6,
+        swap: bool = False,
         *,
         reduction: Reduction = "mean",
         out: Any = None,
@@ -230,8 +231,10 @@ class TripletMargin(VectorLoss):
             positive: of the shape and dtype of `anchor`.
             negative: of the shape and dtype of `anchor`.
             margin: by how much the negative is to be further away, above 0.
-            p: exponent of the norm, above 0 and finite.
+            p: exponent of the norm, at least 0; infinite for the largest difference.
             eps: added to differences.
+            swap: whether the distance of the positive from the negative counts instead of the anchor's where it is
+                smaller.
             reduction: `mean`, `sum` or `none`.
             out: array for the result.
 
@@ -249,7 +252,7 @@ class TripletMargin(VectorLoss):
             `torch.nn.functional.triplet_margin_loss`.
         """
         vectors = {"anchor": anchor, "positive": positive, "negative": negative}
-        return self.run(vectors, _triplet_options(margin, p, eps), reduction, out)
+        return self.run(vectors, _triplet_options(margin, p, eps, swap), reduction, out)
 
     def backward(
         self,
@@ -260,6 +263,7 @@ class TripletMargin(VectorLoss):
         margin: float = 1.0,
         p: float = 2.0,
         eps: float = 1e-6,
+        swap: bool = False,
         *,
         reduction: Reduction = "mean",
     ) -> dict[str, Any]:
@@ -273,13 +277,14 @@ class TripletMargin(VectorLoss):
             margin: as in the call.
             p: as in the call.
             eps: as in the call.
+            swap: as in the call.
             reduction: as in the call.
 
         Raises:
             CallError: as for the call.
         """
         vectors = {"anchor": anchor, "positive": positive, "negative": negative}
-        return self.gradients(grad, vectors, _triplet_options(margin, p, eps), reduction)
+        return self.gradients(grad, vectors, _triplet_options(margin, p, eps, swap), reduction)
 
     def reference(
         self,
@@ -289,13 +294,15 @@ class TripletMargin(VectorLoss):
         margin: float = 1.0,
         p: float = 2.0,
         eps: float = 1e-6,
+        swap: bool = False,
         *,
         reduction: Reduction = "mean",
     ) -> Any:
         """Return the exact result in NumPy and float64."""
         here, near, far = map(arrays.host, (anchor, positive, negative))
-        lengths = [(np.abs(here - one + eps) ** p).sum(-1) ** (1 / p) for one in (near, far)]
-        return reduced_exactly(np.maximum(lengths[0] - lengths[1] + margin, 0), reduction)
+        to_near, to_far, between = (_norm(a - b + eps, p) for a, b in ((here, near), (here, far), (near, far)))
+        least = np.minimum(to_far, between) if swap else to_far
+        return reduced_exactly(np.maximum(to_near - least + margin, 0), reduction)
 
     def explain(self) -> Any:
         """Return what the last forward kernel ran: backend, schedule, emulations.
@@ -303,7 +310,7 @@ class TripletMargin(VectorLoss):
         Raises:
             CallError: `never-run` before the first call.
         """
-        return kernels.triplets.explain()
+        return triplet_kernels.triplets.explain()
 
     def compile(
         self,
@@ -311,6 +318,7 @@ class TripletMargin(VectorLoss):
         dtype: DType = bf16,
         *,
         p: float = 2.0,
+        swap: bool = False,
         target: str | None = None,
         dump: Sequence[str] = (),
     ) -> Artifact:
@@ -320,6 +328,7 @@ class TripletMargin(VectorLoss):
             width: elements of a row.
             dtype: dtype of the rows.
             p: exponent of the norm.
+            swap: as in a call.
             target: as for `ts.compile`.
             dump: as for `ts.compile`.
         """
@@ -329,10 +338,11 @@ class TripletMargin(VectorLoss):
             "L": acc,
             "S": acc,
             "power": power_of(p),
+            "swap": swap,
             "acc": acc,
             **blocks(_MANY, width, 3),
         }
-        return compiled(kernels.triplets, target, dump, {"D": width}, **given)
+        return compiled(triplet_kernels.triplets, target, dump, {"D": width}, **given)
 
     @staticmethod
     def flops(shape: Sequence[int]) -> int:
@@ -345,15 +355,22 @@ class TripletMargin(VectorLoss):
         return 3 * prod(shape) * dtype.bytes
 
 
-def _triplet_options(margin: float, p: float, eps: float) -> tuple[float, float, float]:
-    if not margin > 0 or not 0 < p < inf:
+def _norm(u: Any, p: float) -> Any:
+    """Return the exact norms of rows."""
+    if p in (0, inf):
+        return np.count_nonzero(u, -1) if p == 0 else np.abs(u).max(-1)
+    return (np.abs(u) ** p).sum(-1) ** (1 / p)
+
+
+def _triplet_options(margin: float, p: float, eps: float, swap: bool) -> tuple[float, float, float, bool]:
+    if not margin > 0 or not p >= 0:
         raise CallError(
             f"p is {p}" if margin > 0 else f"margin is {margin}",
             code="bad-argument",
             location=caller_location(),
-            help="margin is above 0, p above 0 and finite",
+            help="margin is above 0, p at least 0",
         )
-    return float(margin), float(p), float(eps)
+    return float(margin), float(p), float(eps), bool(swap)
 
 
 cosine_embedding = CosineEmbedding()

@@ -12,7 +12,7 @@ from tessera.driver.compile import compile as compiled
 from tessera.driver.compile import target_record
 from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType, bf16
-from tessera.ops import approximations, arrays, rows
+from tessera.ops import approximations, arrays, reduce, rows
 from tessera.ops.loss import pointwise_kernels as kernels
 from tessera.ops.loss import reductions
 from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present
@@ -26,7 +26,7 @@ _PROGRAMS_A_UNIT = 4
 
 
 def _results(
-    x: Any, y: Any, weight: Any, pos_weight: Any, kind: str, knob: float, reduced: bool, divisor: int
+    x: Any, y: Any, weight: Any, pos_weight: Any, over: Any, kind: str, knob: float, reduced: bool, divisor: int
 ) -> Arguments:
     return (like(x, (1,) if reduced else x.shape),)
 
@@ -54,6 +54,7 @@ def _launch(
     y: Any,
     weight: Any,
     pos_weight: Any,
+    over: Any,
     kind: str,
     knob: float,
     reduced: bool,
@@ -61,7 +62,7 @@ def _launch(
 ) -> None:
     (out,) = results
     if int(x.shape[0]) == 0:
-        reductions.fill(out, 0.0 * reductions.scale(divisor))
+        reductions.fill(out, 0.0 * reductions.scale(divisor if over is None else 0))
         return
     given = x, y, weight, pos_weight
     fixed = {"kind": kind, "whole": _whole(x, weight, pos_weight), **_numbers(arrays.dtype_of(x), rows.is_simt(x))}
@@ -72,7 +73,7 @@ def _launch(
     each = rows.share(count, 1, x, _PROGRAMS_A_UNIT, blocks["B"])
     parts = like(x, (-(-count // each),), fixed["acc"])
     kernels.sums(*given, parts, each, knob, **fixed, **blocks)
-    reductions.total(parts, None, out, None, reductions.scale(divisor), acc=fixed["acc"])
+    reductions.total(parts, None, out, over, reductions.scale(divisor), acc=fixed["acc"])
 
 
 def _gradient_results(
@@ -81,6 +82,7 @@ def _gradient_results(
     y: Any,
     weight: Any,
     pos_weight: Any,
+    over: Any,
     kind: str,
     knob: float,
     reduced: bool,
@@ -98,6 +100,7 @@ def _launch_gradient(
     y: Any,
     weight: Any,
     pos_weight: Any,
+    over: Any,
     kind: str,
     knob: float,
     reduced: bool,
@@ -113,13 +116,14 @@ def _launch_gradient(
         **_numbers(arrays.dtype_of(x), rows.is_simt(x)),
         "reduced": reduced,
     }
-    kernels.gradients(grad, x, y, weight, pos_weight, grad_x, grad_y, knob, reductions.scale(divisor), **fixed)
+    given = grad, x, y, weight, pos_weight, over, grad_x, grad_y
+    kernels.gradients(*given, knob, reductions.scale(divisor), **fixed)
 
 
 BACKWARD = Step(
     "loss_of_elements_backward",
-    "(Tensor grad, Tensor x, Tensor y, Tensor? weight, Tensor? pos_weight, str kind, float knob, bool reduced, "
-    "SymInt divisor, bool[] wanted) -> (Tensor, Tensor)",
+    "(Tensor grad, Tensor x, Tensor y, Tensor? weight, Tensor? pos_weight, Tensor? over, str kind, float knob, "
+    "bool reduced, SymInt divisor, bool[] wanted) -> (Tensor, Tensor)",
     _gradient_results,
     _launch_gradient,
 )
@@ -134,13 +138,13 @@ def _gradient_arguments(kept: Arguments, grads: Sequence[Any], needed: Sequence[
 
 
 def _gradients_of(kept: Arguments) -> tuple[int | None, ...]:
-    return (0, 1, None, None, None, None, None, None)
+    return (0, 1, None, None, None, None, None, None, None)
 
 
 FORWARD = Step(
     "loss_of_elements",
-    "(Tensor x, Tensor y, Tensor? weight, Tensor? pos_weight, str kind, float knob, bool reduced, SymInt divisor) -> "
-    "Tensor",
+    "(Tensor x, Tensor y, Tensor? weight, Tensor? pos_weight, Tensor? over, str kind, float knob, bool reduced, "
+    "SymInt divisor) -> Tensor",
     _results,
     _launch,
     Gradient(BACKWARD, _keep, _gradient_arguments, _gradients_of),
@@ -179,6 +183,8 @@ class PointwiseLoss:
     reductions: ClassVar[tuple[str, ...]] = ("mean", "sum", "none")
     flops_an_element: ClassVar[int]
     kinds: ClassVar[tuple[str, ...]]
+    is_mean_of_weights: ClassVar[bool] = False
+    """Whether a mean is divided by the sum of the weights."""
 
     def run(
         self,
@@ -228,9 +234,11 @@ class PointwiseLoss:
         rows.same_shape(target, "target", shape)
         reductions.same_dtype(target, "target", dtype)
         weights = spread(weight, "weight", shape), spread(pos_weight, "pos_weight", shape)
-        divisor = reductions.divisor_of(reduction, shape)
+        divisor, over = reductions.divisor_of(reduction, shape), None
+        if self.is_mean_of_weights and weight is not None and reduction == "mean":
+            divisor, over = 1, reduce.sum(weights[0], 0, True, dtype=rows.accumulator(dtype))
         x, y = rows.vector(input), rows.vector(target)
-        return tuple(shape), (x, y, *weights, kind, float(knob), reduction != "none", divisor)
+        return tuple(shape), (x, y, *weights, over, kind, float(knob), reduction != "none", divisor)
 
     def explain(self) -> Any:
         """Return what the last kernel of a reduced loss of elements ran: backend, schedule, emulations.
@@ -260,7 +268,7 @@ class PointwiseLoss:
         simt = bool(target_record(target).simt)
         given |= {"T": dtype, "kind": self.kinds[0], "whole": (False, False), **_numbers(dtype, simt)}
         if gradient:
-            return compiled(kernels.gradients, target, dump, None, reduced=True, **given)
+            return compiled(kernels.gradients, target, dump, None, reduced=True, over=None, **given)
         given |= _blocks(dtype, simt)
         return compiled(kernels.sums, target, dump, None, S=rows.accumulator(dtype), **given)
 

@@ -7,6 +7,7 @@ from typing import Any
 import tessera as ts
 from tessera.ops import approximations as about
 from tessera.ops.annotations import F64, I64, Constant
+from tessera.ops.signs import slope_of_size
 
 T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64)
 W = ts.dtype_var("W", ts.bf16, ts.f16, ts.f32, ts.f64)
@@ -92,7 +93,7 @@ def distance(d: Any, kind: Any, knob: Any) -> Any:
 def distance_slope(d: Any, kind: Any, knob: Any) -> Any:
     """Return its derivative."""
     if kind == "l1":
-        return ts.tile.sign(d)
+        return slope_of_size(d)
     if kind == "huber":
         return ts.tile.where(ts.tile.abs(d) < knob, d, knob * ts.tile.sign(d))
     if kind == "smooth_l1":
@@ -243,6 +244,7 @@ def gradients(
     y: ts.Tensor[N, T],
     weight: ts.Tensor[NW, W] | None,
     pos_weight: ts.Tensor[NQ, Q] | None,
+    over: ts.Tensor[1, S] | None,
     grad_x: ts.Tensor[N, T] | None,
     grad_y: ts.Tensor[N, T] | None,
     knob: F64,
@@ -254,11 +256,13 @@ def gradients(
     acc: Constant,
     B: Constant = 1024,
 ):
-    """Gradients of elements by that of each loss, or by that of their sum times `scale`."""
+    """Gradients of elements by that of each loss, or by that of their sum times `scale`, divided by `over`."""
     for i in ts.tile.grid((N, B)):
         left, right = x[i : i + B].to(acc), y[i : i + B].to(acc)
         pos = None if pos_weight is None else repeated(pos_weight, i, B, acc, whole[1])
         g = (grad[0] if reduced else grad[i : i + B]).to(acc) * scale.to(acc)
+        if over is not None:
+            g = g / over[0].to(acc)
         if weight is not None:
             g = g * repeated(weight, i, B, acc, whole[0])
         if grad_x is not None:

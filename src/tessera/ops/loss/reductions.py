@@ -32,7 +32,7 @@ def total(
     acc: Constant,
     B: Constant = 1024,
 ):
-    """Add up partial sums in one order; with `shares` divide by their sum, which `whole` keeps."""
+    """Add up partial sums in one order; with `shares` divide by their sum, which `whole` keeps, else by `whole`."""
     for _ in ts.tile.grid((1, 1)):
         losses = ts.tile.zeros((B,), acc)
         weights = ts.tile.zeros((B,), acc)
@@ -45,6 +45,8 @@ def total(
             divisor = ts.tile.sum(weights)
             result = result / divisor
             whole[0] = divisor
+        if shares is None and whole is not None:
+            result = result / whole[0]
         out[0] = result
 
 

@@ -73,7 +73,8 @@ class GatedDeltaRule:
         Numerics:
             Decays, states, sums and the inverses of chunks are computed in f32, products of these inverses with
             mantissas of 10 bits for 16-bit operands. What is multiplied by keys, values or states is rounded to the
-            dtype of `q`.
+            dtype of `q`. A key or value that is not finite makes NaN of its whole chunk of up to 128 positions, those
+            before it too.
 
         Source: Yang, Kautz and Hatamizadeh, Gated delta networks: improving Mamba2 with delta rule, 2024.
         """

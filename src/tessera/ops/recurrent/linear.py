@@ -68,7 +68,8 @@ class LinearAttention:
 
         Numerics:
             Decays, states and sums are computed in f32. Values times decays, scores, and states before chunks are
-            rounded to the dtype of `q` before they are multiplied.
+            rounded to the dtype of `q` before they are multiplied. A key or value that is not finite makes NaN of its
+            whole chunk of up to 128 positions, those before it too.
 
         Source: Yang et al., Gated linear attention transformers with hardware-efficient training, 2024.
         """

@@ -66,7 +66,8 @@ class SSD:
 
         Numerics:
             Decays, states and sums are computed in f32. Inputs times decays, the products of `b` and `c`, and states
-            before chunks are rounded to the dtype of `x` before they are multiplied.
+            before chunks are rounded to the dtype of `x` before they are multiplied. An input or `b` that is not finite
+            makes NaN of its whole chunk of up to 128 positions, those before it too.
 
         Source: Dao and Gu, Transformers are SSMs: generalized models and efficient algorithms through structured state
         space duality, 2024.

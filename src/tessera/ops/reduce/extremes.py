@@ -41,18 +41,19 @@ class Picked(ExtremeReduction):
                 code="wrong-shape",
                 location=caller_location(),
             )
+        call = x, self.kind, self._is_shared(dim)
         if outs[0] is None and outs[1] is None:
-            values, places = EXTREMES(x, self.kind)
+            values, places = EXTREMES(*call)
             return values.reshape(kept), places.reshape(kept)
         rows.check_two(*outs)
-        results = EXTREMES.results(x, self.kind)
+        results = EXTREMES.results(*call)
         goals: list[Any] = []
         for out, made, wanted in zip(outs, results, (dtype, i64), strict=True):
             if out is not None:
                 rows.checked_out(out, kept, wanted, input)
             goal = None if out is None else axes.place_left(out, shape, dims, tuple(made.shape))
             goals.append(made if goal is None else goal)
-        EXTREMES.into(tuple(goals), x, self.kind)
+        EXTREMES.into(tuple(goals), *call)
         for out, goal, made in zip(outs, goals, results, strict=True):
             if out is not None and goal is made:
                 out[...] = made.reshape(kept)
@@ -68,10 +69,14 @@ class Picked(ExtremeReduction):
         rows.float_dtype(input, "input")
         dims = axes.chosen(dim, len(shape))
         checked_gradient(grad, axes.left(shape, dims, keepdim))
-        call = axes.folded(input, dims), self.kind
+        call = axes.folded(input, dims), self.kind, self._is_shared(dim)
         results = EXTREMES.fresh(*call)
         (found,) = BACKWARD.fresh(grad.reshape(tuple(results[0].shape)), *extremes_kept(call, results))
         return {"input": axes.unfolded(found, shape, dims)}
+
+    def _is_shared(self, dim: Dims) -> bool:
+        """Return whether equal elements share the gradient of the one that is chosen, as in PyTorch."""
+        return self.kind == "size" or dim is None
 
 
 class Size(Picked):
@@ -98,7 +103,7 @@ class Chosen(Picked):
 
         Returns:
             An array, or `(values, indices)`: of equal elements the first. PyTorch tensors that need gradients have
-            them: the chosen element has all of its result's, where PyTorch shares it among equal ones for `dim=None`.
+            them: along a dimension the chosen element has its result's, of all elements equal ones share it.
 
         Raises:
             CallError: `not-an-array`, `wrong-shape` (also of no elements), `wrong-dtype`, `bad-axis`, `bad-argument`

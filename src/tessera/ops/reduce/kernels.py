@@ -6,13 +6,28 @@ from typing import Any
 
 import tessera as ts
 from tessera.ops.annotations import F64, I64, Constant
+from tessera.ops.signs import slope_of_size
 
 FLOATS = (ts.bf16, ts.f16, ts.f32, ts.f64)
 NUMBERS = (*FLOATS, ts.i8, ts.u8, ts.i16, ts.i32, ts.i64)
 T = ts.dtype_var("T", *NUMBERS, ts.bool_)
 Y = ts.dtype_var("Y", *NUMBERS)
 S = ts.dtype_var("S", *NUMBERS)
+C = ts.dtype_var("C", ts.f32, ts.f64)
 A, N, B, P = ts.dims("A N B P")
+
+
+@ts.function
+def sized(x: Any, kind: Any) -> Any:
+    """Return what is compared of elements."""
+    return ts.tile.abs(x) if kind == "size" else x
+
+
+@ts.function
+def is_equal(x: Any, extreme: Any) -> Any:
+    """Return which elements are as large as an extreme; all that are NaN are if it is."""
+    known = extreme.to(x.dtype)
+    return (x == known) | ((x != x) & (known != known))
 
 
 @ts.function
@@ -24,6 +39,8 @@ def term(x: Any, middle: Any, inside: Any, kind: Any) -> Any:
         return x * x
     if kind == "apart":
         return ts.tile.where(inside, (x - middle) * (x - middle), 0.0)
+    if kind == "equal" or kind == "equal size":
+        return ts.tile.where(inside & is_equal(sized(x, "size" if kind == "equal size" else ""), middle), 1.0, 0.0)
     return x
 
 
@@ -149,12 +166,6 @@ def extreme(values: Any, places: Any, axis: Any, kind: Any) -> Any:
     return ts.tile.reduce((values, places), axis, larger)
 
 
-@ts.function
-def sized(x: Any, kind: Any) -> Any:
-    """Return what is compared of elements."""
-    return ts.tile.abs(x) if kind == "size" else x
-
-
 @ts.kernel
 def row_extremes(
     x: ts.Tensor[A, N, T],
@@ -221,15 +232,17 @@ def column_extremes(
 def slope(g: Any, x: Any, kept: Any, at: Any, factor: Any, kind: Any) -> Any:
     """Return gradients of elements by that of their result; `kept` is the result, its middle or its place."""
     if kind == "abs":
-        return g * ts.tile.sign(x)
+        return g * slope_of_size(x)
     if kind == "root":
         return ts.tile.where(kept == 0.0, 0.0, g * (x / kept))
     if kind == "apart":
         return g * (x - kept) * factor
     if kind == "place":
         return ts.tile.where(at == kept, g, 0.0)
-    if kind == "size":
-        return ts.tile.where(at == kept, g * ts.tile.sign(x), 0.0)
+    if kind == "equal":
+        return ts.tile.where(is_equal(x, kept), g, 0.0)
+    if kind == "equal size":
+        return ts.tile.where(is_equal(ts.tile.abs(x), kept), g * slope_of_size(x), 0.0)
     return g * factor
 
 
@@ -238,6 +251,7 @@ def row_slopes(
     grad: ts.Tensor[A, Y],
     x: ts.Tensor[A, N, T] | None,
     kept: ts.Tensor[A, S] | None,
+    shares: ts.Tensor[A, C] | None,
     grad_x: ts.Tensor[A, N, T],
     factor: F64,
     kind: Constant,
@@ -245,12 +259,14 @@ def row_slopes(
     BA: Constant,
     BN: Constant,
 ):
-    """Gradients of reductions of rows."""
+    """Gradients of reductions of rows; where `shares` says how many elements share one, each has its part."""
     for a, n in ts.tile.grid((A, BA), (N, BN)):
         block = x[a : a + BA, n : n + BN].to(acc) if x is not None else None
         known = kept[a : a + BA][:, None] if kept is not None else None
         at = n + ts.tile.arange(BN, dtype=ts.i64)[None, :]
         g = grad[a : a + BA].to(acc)[:, None]
+        if shares is not None:
+            g = g / shares[a : a + BA][:, None]
         grad_x[a : a + BA, n : n + BN] = slope(g, block, known, at, factor.to(acc), kind)
 
 
@@ -259,6 +275,7 @@ def column_slopes(
     grad: ts.Tensor[A, B, Y],
     x: ts.Tensor[A, N, B, T] | None,
     kept: ts.Tensor[A, B, S] | None,
+    shares: ts.Tensor[A, B, C] | None,
     grad_x: ts.Tensor[A, N, B, T],
     factor: F64,
     kind: Constant,
@@ -272,4 +289,6 @@ def column_slopes(
         known = kept[a, b : b + BB][None, :] if kept is not None else None
         at = n + ts.tile.arange(BN, dtype=ts.i64)[:, None]
         g = grad[a, b : b + BB].to(acc)[None, :]
+        if shares is not None:
+            g = g / shares[a, b : b + BB][None, :]
         grad_x[a, n : n + BN, b : b + BB] = slope(g, block, known, at, factor.to(acc), kind)

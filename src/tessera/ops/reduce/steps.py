@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import nan
+from math import inf
 from typing import Any
 
 from tessera.numerics.dtypes import BY_NAME, DType, f32, f64, i64
@@ -27,6 +27,8 @@ SUMS = {
     "norm1": ("abs", ""),
     "norm2": ("square", "root"),
     "var": ("apart", "quotient"),
+    "equal": ("equal", ""),
+    "equal size": ("equal size", ""),
 }
 """What elements add to sums of a kind, and what sums become."""
 SLOPES = {"sum": "sum", "mean": "sum", "norm1": "abs", "norm2": "root", "var": "apart"}
@@ -163,10 +165,27 @@ def _launch_gradient(
     acc = accumulator(BY_NAME[dtype], arrays.dtype_of(grad))
     kernel = kernels.row_slopes if len(grad_x.shape) == 2 else kernels.column_slopes
     block = blocks(tuple(map(int, grad_x.shape)))
-    divisor = _divisor(grad_x.shape[1], less)
-    times = {"mean": 1.0, "var": 2.0}.get(kind)
-    factor = 1.0 if times is None else times / divisor if divisor else nan
-    kernel(grad, x, kept, grad_x, factor, kind=SLOPES.get(kind, kind), acc=acc, **block)
+    shares = None
+    if kind.startswith("equal"):
+        shares = like(kept, kept.shape, acc)
+        _sums(x, kept, shares, kind, 1.0, acc)
+    kernel(
+        grad,
+        x,
+        kept,
+        shares,
+        grad_x,
+        _factor(kind, float(grad_x.shape[1]), less),
+        kind=SLOPES.get(kind, kind),
+        acc=acc,
+        **block,
+    )
+
+
+def _factor(kind: str, count: float, less: float) -> float:
+    """Return what gradients of so many elements are multiplied by."""
+    times, divisor = {"mean": 1.0, "var": 2.0}.get(kind), count - less
+    return 1.0 if times is None else times / divisor if divisor else inf
 
 
 BACKWARD = Step(
@@ -215,11 +234,11 @@ def last_of(dtype: DType, kind: str) -> Any:
     return least + 2**dtype.bits - 1 if kind == "min" else least
 
 
-def _extreme_results(x: Any, kind: str) -> Arguments:
+def _extreme_results(x: Any, kind: str, shared: bool) -> Arguments:
     return like(x, _kept(x)), like(x, _kept(x), i64)
 
 
-def _launch_extremes(results: Arguments, x: Any, kind: str) -> None:
+def _launch_extremes(results: Arguments, x: Any, kind: str, shared: bool) -> None:
     values, places = results
     if 0 in values.shape:
         return
@@ -248,16 +267,16 @@ def _launch_extremes(results: Arguments, x: Any, kind: str) -> None:
 
 
 def extremes_kept(given: Arguments, results: Arguments) -> Arguments:
-    """Return what the gradient of an extreme needs: its place, and for sizes the elements."""
-    x, kind = given
-    of = "size" if kind == "size" else "place"
-    return x if kind == "size" else None, results[1], tuple(x.shape), arrays.dtype_of(x).name, of, 0.0
+    """Return what the gradient of an extreme needs: its place, or where equal elements share it these and itself."""
+    x, kind, shared = given
+    of = "place" if not shared else "equal size" if kind == "size" else "equal"
+    return x if shared else None, results[0 if shared else 1], tuple(x.shape), arrays.dtype_of(x).name, of, 0.0
 
 
 EXTREMES = Step(
     "reduce_extremes",
-    "(Tensor x, str kind) -> (Tensor, Tensor)",
+    "(Tensor x, str kind, bool shared) -> (Tensor, Tensor)",
     _extreme_results,
     _launch_extremes,
-    Gradient(BACKWARD, extremes_kept, _gradient_arguments, lambda _kept: (0, None)),
+    Gradient(BACKWARD, extremes_kept, _gradient_arguments, lambda _kept: (0, None, None)),
 )

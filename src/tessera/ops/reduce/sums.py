@@ -190,8 +190,8 @@ class Norm(SumReduction):
             CallError: as for `sum`, `bad-argument` for another `ord`.
 
         Numerics:
-            As for `sum`; squares past the largest f32 are infinite. The gradient of the largest size is that of the
-            first of equal ones, and of a norm that is 0 it is 0.
+            As for `sum`; squares past the largest f32 are infinite. Equal elements share the gradient of the largest
+            size, and that of a norm that is 0 is 0.
 
         Source: `torch.linalg.vector_norm`.
         """
