@@ -196,8 +196,13 @@ def _part(value: Any, levels: int = 3) -> Any:
     if kind is float:
         return kind, value.hex()
     if levels and (kind is tuple or kind is list):
-        parts = tuple(_part(one, levels - 1) for one in value)
-        return None if None in parts else (kind, parts)
+        parts: list[Any] = []
+        for one in value:
+            part = _part(one, levels - 1)
+            if part is None:
+                return None
+            parts.append(part)
+        return kind, tuple(parts)
     return None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 
@@ -120,6 +122,98 @@ def in_twos(monkeypatch):
     monkeypatch.setattr(together.rows, "is_simt", lambda _array: True)
     monkeypatch.setattr(together, "change", lambda *args, **given: launches.append(kernel(*args, **given)))
     return launches
+
+
+STEPS = {
+    "adamw_": lambda p, g, m, v, step, lr: O.adamw_(p, g, m, v, step, lr=lr),
+    "lion_": lambda p, g, m, v, step, lr: O.lion_(p, g, m, lr=lr),
+    "sgd_": lambda p, g, m, v, step, lr: O.sgd_(p, g, m, step, lr=lr, momentum=0.9, dampening=0.1),
+}
+
+
+@contextmanager
+def in_python(is_allowed):
+    """Let steps fail that run as they are written, unless that is allowed."""
+
+    def refuse(*_groups):
+        raise AssertionError("a step ran as it is written")
+
+    with pytest.MonkeyPatch.context() as patch:
+        if not is_allowed:
+            patch.setattr("tessera.ops.optim.lists.in_memory", refuse)
+        yield
+
+
+def trees_of(torch, rng, shapes, dtype=np.float32):
+    """Return parameters, gradients and states, as NumPy's arrays and as PyTorch's tensors of their own."""
+    ours = [of(rng, shapes=shapes), of(rng, shapes=shapes), of(rng, shapes=shapes)]
+    ours = [[one.astype(dtype) for one in some] for some in (*ours, of(rng, shapes=shapes, positive=True))]
+    return ours, [[torch.from_numpy(one.copy()) for one in some] for some in ours]
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_later_steps_are_those_of_the_optimizer_as_written(name):
+    torch = pytest.importorskip("torch")
+    rng, shapes = np.random.default_rng(21), [(3, 5), (7,), (), (2, 3, 40)]
+    ours, theirs = trees_of(torch, rng, shapes)
+    theirs[0] = [torch.nn.Parameter(one) for one in theirs[0]]
+    for step in range(1, 7):
+        ours[1] = of(rng, shapes=shapes)
+        theirs[1] = [torch.from_numpy(np.array(one)) for one in ours[1]]  # elsewhere in each step
+        versions = [one._version for one in theirs[0]]
+        STEPS[name](*ours, step, 0.1 / step)
+        with in_python(step < 4):
+            STEPS[name](*theirs, step, 0.1 / step)
+        assert all(one._version > before for one, before in zip(theirs[0], versions, strict=True))
+        for some, others in zip(ours, theirs, strict=True):
+            assert all(np.array_equal(one, other.detach()) for one, other in zip(some, others, strict=True))
+
+
+MOVES = {
+    "a parameter that moves": lambda trees: trees[0].__setitem__(0, trees[0][0].clone()),
+    "another shape": lambda trees: [some.__setitem__(1, some[1].reshape(1, 6)) for some in trees],
+    "strides that fit": lambda trees: [some.__setitem__(0, some[0].t().contiguous().t()) for some in trees],
+    "another dtype": lambda trees: trees[1].__setitem__(0, trees[1][0].to("cpu", trees[0][0].double().dtype)),
+    "gradients that share memory": lambda trees: trees[1].__setitem__(0, trees[1][2][:12].view(3, 4)),
+    "an address of no alignment": lambda trees: trees[1].__setitem__(1, trees[1][2][1:7].clone().new_zeros(9)[1:7]),
+}
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_steps_over_other_tensors_run_anew(move):
+    torch = pytest.importorskip("torch")
+    rng, shapes = np.random.default_rng(22), [(3, 4), (6,), (40,)]
+    _, known = trees_of(torch, rng, shapes)
+    written = [[one.numpy().copy() for one in some] for some in known]
+    for step in range(1, 6):
+        if step == 4:
+            MOVES[move](known)
+            of_torch = [[one.numpy() for one in some] for some in known]
+            written = [[np.array(one) for one in some] for some in of_torch]
+        O.adamw_(*known, step, lr=0.1)
+        O.adamw_(*written, step, lr=0.1)
+        for some, others in zip(written, known, strict=True):
+            assert all(np.array_equal(one, other) for one, other in zip(some, others, strict=True))
+
+
+def test_steps_as_known_are_refused_alike():
+    torch = pytest.importorskip("torch")
+    _, trees = trees_of(torch, np.random.default_rng(23), [(3, 4), (6,)])
+    for step in range(1, 5):
+        with in_python(step < 3):
+            O.adamw_(*trees, step)
+    with pytest.raises(ts.errors.CallError, match="bad-argument"):
+        O.adamw_(*trees, 0)
+    with pytest.raises(ts.errors.CallError, match="wrong-shape"):
+        O.adamw_(trees[0], [trees[1][0], trees[1][0]], *trees[2:], 5)
+    with pytest.raises(ts.errors.CallError, match="not-an-array"):
+        O.adamw_(trees[0], [trees[1][0], None], *trees[2:], 5)
+    trees[0][0].requires_grad_()
+    product = (trees[0][0] * trees[0][0]).sum()
+    with in_python(False):
+        O.adamw_(*trees, 6)
+    with pytest.raises(RuntimeError, match="inplace"):
+        product.backward()
 
 
 @pytest.mark.parametrize("name", ["adamw_", "lion_", "sgd_"])

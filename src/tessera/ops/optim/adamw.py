@@ -11,7 +11,7 @@ from tessera.driver.compile import compile as compiled
 from tessera.numerics.dtypes import DType, bf16, f32
 from tessera.ops import arrays, rows
 from tessera.ops.operation import library_op
-from tessera.ops.optim import kernels, lists, together
+from tessera.ops.optim import again, kernels, lists, together
 from tessera.ops.refusals import checked
 from tessera.target.artifact import Artifact
 
@@ -67,10 +67,12 @@ class AdamW:
         Source: Loshchilov and Hutter, Decoupled weight decay regularization, 2017; `torch.optim.AdamW`.
         """
         given = lists.leaves(params=params, grads=grads, exp_avgs=exp_avgs, exp_avg_sqs=exp_avg_sqs)
-        lists.check_lists(given, ("exp_avgs", "exp_avg_sqs"), ("f32", "bf16", "f64"))
-        for one, other in zip(given["exp_avgs"], given["exp_avg_sqs"], strict=True):
-            if one.dtype != other.dtype:
-                rows.same_dtype(other, "exp_avg_sqs", one, "exp_avgs")
+        asked = lists.asked(("adamw_",), given, grad_scale, stochastic_rounding)
+        if not again.is_known(asked):
+            lists.check_lists(given, ("exp_avgs", "exp_avg_sqs"), ("f32", "bf16", "f64"))
+            for one, other in zip(given["exp_avgs"], given["exp_avg_sqs"], strict=True):
+                if one.dtype != other.dtype:
+                    rows.same_dtype(other, "exp_avg_sqs", one, "exp_avgs")
         lists.check_numbers(
             step=(step, 1, inf),
             lr=(lr, 0, inf),
@@ -104,7 +106,7 @@ class AdamW:
                     acc=rows.accumulator(arrays.dtype_of(param)),
                 )
 
-        lists.change("adamw_", given, numbers, launch, not stochastic_rounding)
+        lists.change("adamw_", given, numbers, launch, not stochastic_rounding, asked)
 
     def reference(
         self,

@@ -11,7 +11,7 @@ from tessera.driver.compile import compile as compiled
 from tessera.numerics.dtypes import DType, bf16, f32
 from tessera.ops import arrays, rows
 from tessera.ops.operation import library_op
-from tessera.ops.optim import kernels, lists, together
+from tessera.ops.optim import again, kernels, lists, together
 from tessera.ops.refusals import checked
 from tessera.target.artifact import Artifact
 
@@ -61,7 +61,9 @@ class Lion:
         Source: Chen et al., Symbolic discovery of optimization algorithms, 2023.
         """
         given = lists.leaves(params=params, grads=grads, exp_avgs=exp_avgs)
-        lists.check_lists(given, ("exp_avgs",), ("f32", "bf16", "f64"))
+        asked = lists.asked(("lion_",), given, grad_scale, stochastic_rounding)
+        if not again.is_known(asked):
+            lists.check_lists(given, ("exp_avgs",), ("f32", "bf16", "f64"))
         lists.check_numbers(
             step=(step, 1, inf),
             lr=(lr, 0, inf),
@@ -92,7 +94,7 @@ class Lion:
                     acc=rows.accumulator(arrays.dtype_of(param)),
                 )
 
-        lists.change("lion_", given, numbers, launch, not stochastic_rounding)
+        lists.change("lion_", given, numbers, launch, not stochastic_rounding, asked)
 
     def reference(
         self,

@@ -13,12 +13,14 @@ import numpy as np
 from tessera.errors import LanguageError, caller_location
 from tessera.numerics.dtypes import f64
 from tessera.ops import arrays, rows
+from tessera.ops.optim import again
 from tessera.ops.refusals import refused
 from tessera.ops.steps import check_not_traced, written
 from tessera.ops.traced import Traced, traced_among
 
 Tree = Sequence[Any] | dict[Any, Any]
 """Arrays in lists, tuples and dictionaries."""
+_TREES = (list, tuple, dict)
 _SEEDS = 2**64
 
 
@@ -31,6 +33,8 @@ def leaves(**trees: Any) -> dict[str, list[Any]]:
     Raises:
         CallError: `bad-argument` for what is no tree, or is nested otherwise than the first.
     """
+    if all([_is_flat(tree) for tree in trees.values()]) and len({len(tree) for tree in trees.values()}) == 1:
+        return {name: [*tree] for name, tree in trees.items()}
     found: dict[str, list[Any]] = {}
     first: dict[Any, Any] = {}
     for name, tree in trees.items():
@@ -47,9 +51,17 @@ def leaves(**trees: Any) -> dict[str, list[Any]]:
 
 def _own(tree: Any) -> dict[Any, Any]:
     """Return the arrays of a tree by where they are."""
-    if not isinstance(tree, dict) and not any([isinstance(one, list | tuple | dict) for one in tree]):
+    if _is_flat(tree):
         return {(at,): one for at, one in enumerate(tree)}
     return dict(_walk(tree, ()))
+
+
+def _is_flat(tree: Any) -> bool:
+    """Return whether a tree is a list, or a tuple, of arrays."""
+    if not isinstance(tree, list | tuple):
+        return False
+    kinds = {*map(type, cast("Sequence[Any]", tree))}
+    return not any([issubclass(kind, _TREES) for kind in kinds])
 
 
 _ONE_EACH = "give one for each parameter"
@@ -100,11 +112,34 @@ def _torch_dtype(name: str) -> Any:
     return arrays.torch_dtypes()[name] if "torch" in sys.modules else None
 
 
+def asked(
+    kind: tuple[Any, ...], given: dict[str, list[Any]], grad_scale: Any, stochastic_rounding: bool
+) -> again.Asked | None:
+    """Return a step that may be like an earlier one, None for one that needs more than its arrays and numbers.
+
+    Args:
+        kind: the optimizer and its options.
+        given: its arrays.
+        grad_scale: what gradients are divided by.
+        stochastic_rounding: whether it rounds at random.
+    """
+    if stochastic_rounding or not (grad_scale is None or isinstance(grad_scale, Real)):
+        return None
+    return again.asked(kind, given)
+
+
 Launch = Callable[[dict[str, list[Any]], Any], None]
 """Changes the arrays of lists, but for `grads`, by numbers of a table, or by known ones where there is none."""
 
 
-def change(name: str, given: dict[str, list[Any]], numbers: Sequence[Any], launch: Launch, known: bool = True) -> None:
+def change(
+    name: str,
+    given: dict[str, list[Any]],
+    numbers: Sequence[Any],
+    launch: Launch,
+    known: bool = True,
+    step: again.Asked | None = None,
+) -> None:
     """Change arrays now, or, where they are those of a traced function, each time that it runs.
 
     Args:
@@ -113,14 +148,15 @@ def change(name: str, given: dict[str, list[Any]], numbers: Sequence[Any], launc
         numbers: what a table holds; traced ones differ from run to run.
         launch: changes them.
         known: whether `launch` needs nothing that differs from run to run but those numbers.
+        step: the step, where one like it may be known.
 
     Raises:
         LanguageError: `not-in-graphs`.
     """
-    traced = traced_among([one for some in given.values() for one in some])
+    traced = None if step is not None else traced_among([one for some in given.values() for one in some])
     if traced is None:
         check_not_traced()
-        launch(given, None)
+        again.run(step, given, numbers, launch)
         written(*(one for name, some in given.items() if name != "grads" for one in some))
         return
     if not known:

@@ -12,7 +12,7 @@ from tessera.driver.compile import compile as compiled
 from tessera.numerics.dtypes import DType, bf16, f32, f64
 from tessera.ops import arrays, rows
 from tessera.ops.operation import library_op
-from tessera.ops.optim import kernels, lists, together
+from tessera.ops.optim import again, kernels, lists, together
 from tessera.ops.refusals import checked, refused
 from tessera.ops.traced import traced_among
 from tessera.target.artifact import Artifact
@@ -71,7 +71,10 @@ class Sgd:
         """
         buffers = {} if momentum_buffers is None else {"momentum_buffers": momentum_buffers}
         given = lists.leaves(params=params, grads=grads, **buffers)
-        lists.check_lists(given, ("momentum_buffers",), ("f32", "bf16", "f64"))
+        kind = "sgd_", "momentum_buffers" in given, bool(nesterov), step == 1
+        asked = lists.asked(kind, given, grad_scale, stochastic_rounding)
+        if not again.is_known(asked):
+            lists.check_lists(given, ("momentum_buffers",), ("f32", "bf16", "f64"))
         lists.check_numbers(
             step=(step, 1, inf),
             lr=(lr, 0, inf),
@@ -118,7 +121,7 @@ class Sgd:
                     acc=rows.accumulator(arrays.dtype_of(param)),
                 )
 
-        lists.change("sgd_", given, numbers, launch, not stochastic_rounding)
+        lists.change("sgd_", given, numbers, launch, not stochastic_rounding, asked)
 
     def reference(
         self,
