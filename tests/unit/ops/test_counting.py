@@ -82,6 +82,17 @@ def test_runs(library, shape):
 
 
 @pytest.mark.parametrize("library", lib.LIBRARIES)
+def test_histograms_in_given_arrays(library):
+    x = np.random.default_rng(6).standard_normal((5, 40)).astype(np.float32)
+    wanted = op.histogram(x, 7, -1, 1)
+    out = lib.of_library(library, np.zeros((7, 3), np.float32))[:, 1]
+    assert op.histogram(lib.of_library(library, x), 7, -1, 1, out=out) is out
+    assert np.array_equal(out, wanted)
+    with pytest.raises(ts.errors.CallError, match="wrong-shape"):
+        op.histogram(x, 7, out=np.zeros(3, np.float32))
+
+
+@pytest.mark.parametrize("library", lib.LIBRARIES)
 @pytest.mark.parametrize("shape", [(7,), (6, 3), (4, 5, 2), (90, 130), (0,), (1, 4)], ids=str)
 def test_parts_that_repeat_the_one_before(library, shape):
     torch = pytest.importorskip("torch")

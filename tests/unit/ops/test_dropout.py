@@ -68,6 +68,18 @@ def test_a_gradient_is_a_finite_difference():
     assert np.allclose(dropout.backward(grad, 0.4, seed=5)["input"], slopes["input"], atol=1e-8)
 
 
+@pytest.mark.parametrize("library", lib.LIBRARIES)
+def test_in_place(library):
+    x = np.random.default_rng(4).standard_normal((6, 10)).astype(np.float32)
+    given = lib.of_library(library, x.copy())
+    assert dropout(given, 0.4, True, True, seed=SEED) is given
+    lib.close(given, exact(x, 0.4), ts.f32)
+    assert dropout(given, 0.4, False, True, seed=SEED) is given
+    lib.close(given, exact(x, 0.4), ts.f32)
+    with pytest.raises(ts.errors.CallError, match="bad-argument"):
+        dropout(given, 0.4, True, True, seed=SEED, out=lib.of_library(library, x))
+
+
 def test_without_training_the_input_is_the_result():
     x, out = np.ones((3, 4), np.float32), np.zeros((3, 4), np.float32)
     assert dropout(x, 0.5, False, seed=1) is x

@@ -286,6 +286,26 @@ def check(function, x, grad, options):
     assert np.allclose(found, lib.differences(value, {"input": x})["input"], atol=1e-7, rtol=1e-6), options
 
 
+@pytest.mark.parametrize("ord", [0, 0.5, 1.5, 3, 7.0])
+@pytest.mark.parametrize("shape", [(), (5, 33), (2, 3, 4), (2, 9000), (0, 3)], ids=str)
+def test_norms_of_any_exponent_are_those_of_pytorch(shape, ord):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(5)
+    for dim in (None, 0, -1) if shape else (None,):
+        wide = torch.randn(shape).double()
+        wide.view(-1)[:1] = 0.0
+        theirs, ours = wide.clone().requires_grad_(), wide.float().requires_grad_()
+        want, got = torch.linalg.vector_norm(theirs, ord, dim), r.norm(ours, ord, dim)
+        assert torch.allclose(got.double(), want, rtol=2e-6)
+        assert np.allclose(r.norm.reference(wide, ord, dim), want.detach().numpy())
+        grad = torch.rand_like(want)
+        slope = torch.autograd.grad(want, theirs, grad, allow_unused=True)[0]
+        slope = torch.zeros_like(wide) if slope is None else slope
+        near = {"rtol": 1e-5, "atol": 1e-6 * float(slope.abs().max()) if slope.numel() else 0.0}
+        assert torch.allclose(torch.autograd.grad(got, ours, grad.float())[0].double(), slope, **near)
+        assert torch.allclose(r.norm.backward(grad, wide, ord, dim)["input"], slope, **near)
+
+
 @pytest.mark.parametrize("dtype", lib.FLOATS, ids=str)
 @pytest.mark.parametrize(("shape", "dim"), [((4, 1), 1), ((1, 4), 0), ((2, 1, 2), (1,)), ((1,), None), ((), None)])
 @pytest.mark.parametrize("ord", [1, 2, float("inf")])
@@ -408,7 +428,7 @@ WRONG = {
     "wrong-dtype of out": lambda: r.argmax(X, 1, out=X[:, 0]),
     "wrong-dtype of grad": lambda: r.sum.backward(X[:, 0].astype(np.int64), X, 1),
     "wrong-dtype of sizes": lambda: r.norm(X, np.inf, dtype=ts.f64),
-    "bad-argument, ord": lambda: r.norm(X, 3),
+    "bad-argument, ord": lambda: r.norm(X, -1),
     "bad-argument, a name": lambda: r.norm(X, "fro"),
     "bad-argument, dim": lambda: r.sum(X, "last"),
     "bad-argument, dims of max": lambda: r.max(X, (0, 1)),

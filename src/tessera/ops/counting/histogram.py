@@ -26,7 +26,7 @@ class Histogram:
     """How many elements are in ranges of one width; `__call__` says what it takes."""
 
     @checked
-    def __call__(self, input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+    def __call__(self, input: Any, bins: int = 100, min: float = 0, max: float = 0, *, out: Any = None) -> Any:
         """Return how many elements are in each of `bins` ranges of one width from `min` to `max`.
 
         Args:
@@ -35,14 +35,15 @@ class Histogram:
             min: where the first begins.
             max: where the last ends. Where `min` and `max` are equal, they are the smallest and the largest element,
                 which are read back; where these are equal, ranges go from 1 below to 1 above.
+            out: array for the result.
 
         Returns:
             An array `(bins,)` of the dtype of `input`. Elements outside and NaN are not counted. There are no
             gradients.
 
         Raises:
-            CallError: `not-an-array`, `wrong-dtype`, `bad-argument` (also for ends that are not finite), or
-                `no-gradient` for an input that needs one.
+            CallError: `not-an-array`, `wrong-shape`, `wrong-dtype`, `bad-argument` (also for ends that are not
+                finite), or `no-gradient` for an input that needs one.
 
         Numerics:
             Counted in i64 and rounded once. An element's range is computed in f32 (f64 for f64): one that is a
@@ -56,7 +57,11 @@ class Histogram:
         if index(bins) < 1:
             raise _wrong(f"bins is {bins}", "it is 1 or more")
         low, high = _ends(x, min, max)
-        return RANGES(x, index(bins), low, high)[0]
+        if out is None:
+            return RANGES(x, index(bins), low, high)[0]
+        rows.checked_out(out, (index(bins),), arrays.dtype_of(input), input)
+        RANGES.into((out,), x, index(bins), low, high)
+        return out
 
     def reference(self, input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
         """Return the exact counts in NumPy."""

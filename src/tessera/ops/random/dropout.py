@@ -13,7 +13,7 @@ from tessera.ops import arrays, rows
 from tessera.ops.epilogue import reference as exact
 from tessera.ops.operation import library_op
 from tessera.ops.random.dropout_step import BACKWARD, FORWARD, drop
-from tessera.ops.refusals import checked
+from tessera.ops.refusals import checked, refused
 from tessera.ops.steps import seed_of
 from tessera.ops.traced import Traced
 from tessera.target.artifact import Artifact
@@ -24,13 +24,16 @@ class Dropout:
     """Dropout; `__call__` says what it takes."""
 
     @checked
-    def __call__(self, input: Any, p: float = 0.5, training: bool = True, *, seed: int, out: Any = None) -> Any:
+    def __call__(
+        self, input: Any, p: float = 0.5, training: bool = True, inplace: bool = False, *, seed: int, out: Any = None
+    ) -> Any:
         """Return `input / (1 - p)` with zeros in place of elements that are left out, each with probability `p`.
 
         Args:
             input: of any shape; f64, f32, bf16 or f16.
             p: probability, from 0 to 1.
             training: whether anything is left out; otherwise the result is the input, copied only for `out`.
+            inplace: whether the result takes the place of `input`.
             seed: of the random numbers; an element's fate depends on it and on the element's number alone.
             out: array for the result; may be `input`.
 
@@ -46,6 +49,8 @@ class Dropout:
         Source: Srivastava et al., Dropout, 2014; Salmon et al., Parallel random numbers: as easy as 1, 2, 3, 2011.
         """
         shape, x = _matrix(input, p)
+        if inplace:
+            out = _one_place(input, out)
         if out is not None:
             rows.checked_out(out, shape, arrays.dtype_of(input), input)
         drops = training and p > 0
@@ -141,6 +146,17 @@ def _is_one(array: Any) -> bool:
         return True  # where it is not, it is copied
     found = arrays.view(array, "an array")
     return rows.is_one(found.shape, found.strides)
+
+
+def _one_place(input: Any, out: Any) -> Any:
+    """Return where a result in place of its input goes.
+
+    Raises:
+        CallError: `bad-argument` where another array is given, too.
+    """
+    if out is not None and out is not input:
+        raise refused("inplace and out do not go together", "bad-argument", "give one of them")
+    return input
 
 
 dropout = Dropout()

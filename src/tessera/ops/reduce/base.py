@@ -84,7 +84,7 @@ class SumReduction(Reduction):
     """A reduction that adds up."""
 
     def run(self, input: Any, dim: Dims, keepdim: bool, dtype: DType, out: Any, kind: str, less: float = 0) -> Any:
-        """Compute a call; `less` is what a divisor is smaller than the elements' number."""
+        """Compute a call; `less` is what a divisor is smaller than the elements' number, or the exponent of a norm."""
         shape = arrays.shape_of(input, "input")
         dims = axes.chosen(dim, len(shape))
         x, kept = axes.folded(input, dims), axes.left(shape, dims, keepdim)
@@ -106,7 +106,7 @@ class SumReduction(Reduction):
         checked_gradient(grad, axes.left(shape, dims, keepdim))
         x = axes.folded(input, dims)
         call = x, kind, float(less), dtype.name
-        results = REDUCE.fresh(*call) if kind in ("norm2", "var") else (None, None)
+        results = REDUCE.fresh(*call) if kind in ("norm2", "norm of power", "var") else (None, None)
         flat = grad.reshape((x.shape[0], *x.shape[2:]))
         (found,) = BACKWARD.fresh(flat, *sums_kept(call, results))
         return {"input": axes.unfolded(found, shape, dims)}

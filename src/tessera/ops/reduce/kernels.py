@@ -31,8 +31,12 @@ def is_equal(x: Any, extreme: Any) -> Any:
 
 
 @ts.function
-def term(x: Any, middle: Any, inside: Any, kind: Any) -> Any:
-    """Return what an element adds to a sum."""
+def term(x: Any, middle: Any, inside: Any, kind: Any, power: Any) -> Any:
+    """Return what an element adds to a sum; `power` is the exponent of a norm that has no kind of its own."""
+    if kind == "present":
+        return ts.tile.where(x == 0.0, 0.0, 1.0)
+    if kind == "power":
+        return ts.tile.where(x == 0.0, 0.0, ts.tile.pow(ts.tile.abs(x), power.to(x.dtype)))
     if kind == "abs":
         return ts.tile.abs(x)
     if kind == "square":
@@ -46,20 +50,22 @@ def term(x: Any, middle: Any, inside: Any, kind: Any) -> Any:
 
 @ts.function
 def closed(total: Any, divisor: Any, finish: Any) -> Any:
-    """Return a result by its sum."""
+    """Return a result by its sum; `divisor` is what it is divided by, or the exponent of a norm."""
+    if finish == "power":
+        return ts.tile.where(total == 0.0, 0.0, ts.tile.pow(total, 1.0 / divisor.to(total.dtype)))
     if finish == "quotient":
         return total / divisor.to(total.dtype)
     return ts.tile.sqrt(total) if finish == "root" else total
 
 
 @ts.function
-def added(total: Any, x: Any, middle: Any, a: Any, first: Any, end: Any, kind: Any) -> Any:
+def added(total: Any, x: Any, middle: Any, a: Any, first: Any, end: Any, kind: Any, power: Any) -> Any:
     """Return sums of rows from `a` on, a column for each of a block's, with what follows from `first` to `end`."""
     BA, BN = total.shape
     for n in ts.tile.range(first, end, BN):
         inside = (n + ts.tile.arange(BN, dtype=ts.i64) < x.shape[1])[None, :]
         centre = middle[a : a + BA][:, None] if middle is not None else None
-        total = total + term(x[a : a + BA, n : n + BN].to(total.dtype), centre, inside, kind)
+        total = total + term(x[a : a + BA, n : n + BN].to(total.dtype), centre, inside, kind, power)
     return total
 
 
@@ -80,7 +86,7 @@ def row_sums(
     ts.assume(each % BN == 0)
     for p, a in ts.tile.grid((P, 1), (A, BA)):
         total = ts.tile.zeros((BA, BN), acc)
-        total = added(total, x, middle, a, p * each, min((p + 1) * each, N), kind)
+        total = added(total, x, middle, a, p * each, min((p + 1) * each, N), kind, divisor)
         y[p, a : a + BA] = closed(ts.tile.sum(total, 1), divisor, finish)
 
 
@@ -104,7 +110,8 @@ def long_row_sums(
         total = ts.tile.zeros((BA, BN), acc)
         end = min((p + 1) * each, N)
         for first in ts.tile.range(p * each, end, span):
-            total = total + added(ts.tile.zeros((BA, BN), acc), x, middle, a, first, min(first + span, end), kind)
+            part = ts.tile.zeros((BA, BN), acc)
+            total = total + added(part, x, middle, a, first, min(first + span, end), kind, divisor)
         y[p, a : a + BA] = closed(ts.tile.sum(total, 1), divisor, finish)
 
 
@@ -128,7 +135,7 @@ def column_sums(
         for n in ts.tile.range(p * each, min((p + 1) * each, N), BN):
             inside = (n + ts.tile.arange(BN, dtype=ts.i64) < N)[:, None]
             centre = middle[a, b : b + BB][None, :] if middle is not None else None
-            total = total + term(x[a, n : n + BN, b : b + BB].to(acc), centre, inside, kind)
+            total = total + term(x[a, n : n + BN, b : b + BB].to(acc), centre, inside, kind, divisor)
         y[p, a, b : b + BB] = closed(ts.tile.sum(total, 0), divisor, finish)
 
 
@@ -235,6 +242,9 @@ def slope(g: Any, x: Any, kept: Any, at: Any, factor: Any, kind: Any) -> Any:
         return g * slope_of_size(x)
     if kind == "root":
         return ts.tile.where(kept == 0.0, 0.0, g * (x / kept))
+    if kind == "power":
+        found = g * slope_of_size(x) * ts.tile.pow(ts.tile.abs(x) / kept, factor - 1.0)
+        return ts.tile.where((kept == 0.0) | ((x == 0.0) & (kept == kept)), 0.0, found)
     if kind == "apart":
         return g * (x - kept) * factor
     if kind == "place":

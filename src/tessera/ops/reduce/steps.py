@@ -26,12 +26,22 @@ SUMS = {
     "mean": ("sum", "quotient"),
     "norm1": ("abs", ""),
     "norm2": ("square", "root"),
+    "norm0": ("present", ""),
+    "norm of power": ("power", "power"),
     "var": ("apart", "quotient"),
     "equal": ("equal", ""),
     "equal size": ("equal size", ""),
 }
 """What elements add to sums of a kind, and what sums become."""
-SLOPES = {"sum": "sum", "mean": "sum", "norm1": "abs", "norm2": "root", "var": "apart"}
+SLOPES = {
+    "sum": "sum",
+    "mean": "sum",
+    "norm0": "sum",
+    "norm1": "abs",
+    "norm2": "root",
+    "norm of power": "power",
+    "var": "apart",
+}
 LAST: dict[str, Any] = {}
 """The kernel that ran last, by the kind of reduction."""
 
@@ -115,7 +125,7 @@ def _launch(results: Arguments, x: Any, kind: str, less: float, dtype: str) -> N
     acc = accumulator(arrays.dtype_of(x), BY_NAME[dtype])
     if middle is not None:
         _sums(x, None, middle, "mean", float(x.shape[1]), acc)
-    _sums(x, middle, y, kind, _divisor(x.shape[1], less), acc)
+    _sums(x, middle, y, kind, less if kind == "norm of power" else _divisor(x.shape[1], less), acc)
 
 
 def _sums(x: Any, middle: Any, y: Any, kind: str, divisor: float, acc: DType) -> None:
@@ -131,7 +141,7 @@ def _sums(x: Any, middle: Any, y: Any, kind: str, divisor: float, acc: DType) ->
         kernel(x, middle, y[None], each, divisor, kind=of, finish=finish, acc=acc, **block)
         return
     partial = like(x, (parts, *y.shape), acc)
-    kernel(x, middle, partial, each, 1.0, kind=of, finish="", acc=acc, **block)
+    kernel(x, middle, partial, each, divisor, kind=of, finish="", acc=acc, **block)
     flat, goal = _over_parts(partial), y.reshape(1, 1, -1)
     block = _own_blocks(flat)
     each = -(-parts // block["BN"]) * block["BN"]
@@ -183,7 +193,9 @@ def _launch_gradient(
 
 
 def _factor(kind: str, count: float, less: float) -> float:
-    """Return what gradients of so many elements are multiplied by."""
+    """Return what gradients of so many elements are multiplied by, or the exponent of a norm."""
+    if kind in ("norm0", "norm of power"):
+        return less
     times, divisor = {"mean": 1.0, "var": 2.0}.get(kind), count - less
     return 1.0 if times is None else times / divisor if divisor else inf
 
@@ -199,8 +211,8 @@ BACKWARD = Step(
 def sums_kept(given: Arguments, results: Arguments) -> Arguments:
     """Return what the gradient of a sum needs: elements only where it depends on them."""
     x, kind, less, _dtype = given
-    kept = {"norm2": results[0], "var": results[1]}.get(kind)
-    needs = kind in ("norm1", "norm2", "var")
+    kept = {"norm2": results[0], "norm of power": results[0], "var": results[1]}.get(kind)
+    needs = kind in ("norm1", "norm2", "norm of power", "var")
     return x if needs else None, kept, tuple(x.shape), arrays.dtype_of(x).name, kind, less
 
 

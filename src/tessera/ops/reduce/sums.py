@@ -180,7 +180,8 @@ class Norm(SumReduction):
 
         Args:
             input: f64, f32, bf16 or f16.
-            ord: 2, root of the sum of squares; 1, sum of sizes; `inf`, the largest size.
+            ord: exponent, at least 0: 2, root of the sum of squares; 1, sum of sizes; `inf`, the largest size; 0, how
+                many elements are not 0.
             dim: as for `sum`.
             keepdim: as for `sum`.
             dtype: as for `sum`; with `ord=inf` that of `input` only.
@@ -190,7 +191,7 @@ class Norm(SumReduction):
             CallError: as for `sum`, `bad-argument` for another `ord`.
 
         Numerics:
-            As for `sum`; squares past the largest f32 are infinite. Equal elements share the gradient of the largest
+            As for `sum`; powers past the largest f32 are infinite. Equal elements share the gradient of the largest
             size, and that of a norm that is 0 is 0.
 
         Source: `torch.linalg.vector_norm`.
@@ -206,7 +207,7 @@ class Norm(SumReduction):
                     help="convert it",
                 )
             return SIZE.run(input, dim, keepdim, out)
-        return self.run(input, dim, keepdim, wanted, out, _of_one(kind, input, dim))
+        return self.run(input, dim, keepdim, wanted, out, _of_one(kind, input, dim), _power(kind, ord))
 
     def backward(
         self, grad: Any, input: Any, ord: float = 2, dim: Dims = None, keepdim: bool = False
@@ -215,7 +216,7 @@ class Norm(SumReduction):
         kind = _kind(ord)
         if kind == "size":
             return SIZE.gradients(grad, input, dim, keepdim)
-        return self.gradients(grad, input, dim, keepdim, _of_one(kind, input, dim))
+        return self.gradients(grad, input, dim, keepdim, _of_one(kind, input, dim), _power(kind, ord))
 
     def reference(self, input: Any, ord: float = 2, dim: Dims = None, keepdim: bool = False) -> Any:
         """Return the exact result in NumPy and float64."""
@@ -225,13 +226,21 @@ class Norm(SumReduction):
             return x.max(axis, keepdims=keepdim)
         if kind == "norm1":
             return x.sum(axis, keepdims=keepdim)
-        return np.sqrt((x * x).sum(axis, keepdims=keepdim))
+        if kind == "norm0":
+            return (x != 0).sum(axis, keepdims=keepdim).astype(np.float64)
+        return (x ** float(ord)).sum(axis, keepdims=keepdim) ** (1 / float(ord))
 
 
 def _of_one(kind: str, input: Any, dim: Dims) -> str:
     """Return the kind of norm: of one element each is its size, whose square need not be there."""
     shape = arrays.shape_of(input, "input")
-    return "norm1" if axes.extents(shape, axes.chosen(dim, len(shape)))[1] == 1 else kind
+    is_one = axes.extents(shape, axes.chosen(dim, len(shape)))[1] == 1
+    return "norm1" if is_one and kind != "norm0" else kind
+
+
+def _power(kind: str, ord: float) -> float:
+    """Return the exponent of a norm whose kind does not say it."""
+    return float(ord) if kind == "norm of power" else 0.0
 
 
 def _kind(ord: float) -> str:
@@ -240,10 +249,10 @@ def _kind(ord: float) -> str:
     Raises:
         CallError: `bad-argument`.
     """
-    found = {1.0: "norm1", 2.0: "norm2", float("inf"): "size"}.get(float(ord))
-    if found is None:
-        raise CallError(f"ord is {ord}", code="bad-argument", location=caller_location(), help="it takes 1, 2 and inf")
-    return found
+    if not ord >= 0:
+        raise CallError(f"ord is {ord}", code="bad-argument", location=caller_location(), help="it is at least 0")
+    found = {0.0: "norm0", 1.0: "norm1", 2.0: "norm2", float("inf"): "size"}
+    return found.get(float(ord), "norm of power")
 
 
 sum = Sum()
