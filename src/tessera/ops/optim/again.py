@@ -93,14 +93,14 @@ def asked(kind: tuple[Any, ...], given: Lists) -> Asked | None:
     if torch is None or torch.compiler.is_compiling() or is_watched(torch):
         return None
     tensors = [one for some in given.values() for one in some]
+    if not tensors or not getattr(tensors[0], "is_cpu", False):
+        return None
     try:
         pointers = [one.data_ptr() for one in tensors]
         forms: list[Any] = [
             (type(one), one.dtype, one.shape, one.stride(), one.is_cpu, one.is_neg()) for one in tensors
         ]
     except (AttributeError, RuntimeError, NotImplementedError):  # other arrays, tensors without memory
-        return None
-    if not tensors:
         return None
     return Asked((kind, current_profile(), RULES.get(), len(tensors), pointers[0]), forms, tensors, pointers)
 
