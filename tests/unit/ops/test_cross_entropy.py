@@ -7,7 +7,11 @@ import pytest
 
 import tessera as ts
 from tessera import ops as op
+from tessera.ops.loss import soft_kernels
+from tessera.ops.loss.class_kernels import LOWEST
+from tessera.ops.loss.class_steps import blocks
 from tests.unit.ops import library as lib
+from tests.unit.ops.test_flash_attention import emulated
 
 IGNORED = -100
 
@@ -262,6 +266,26 @@ def test_operators_of_pytorch_are_sound():
     torch.library.opcheck(step, (x, t, None, -100, 0.1, 0.01, "mean"))
     step, p = torch.ops.tessera.soft_cross_entropy.default, torch.rand(6, 33, requires_grad=True)
     torch.library.opcheck(step, (x, p, torch.rand(33), 0.1, 0.01, True, 6))
+
+
+def test_what_gpus_would_compute_of_probabilities():
+    rng, count, width = np.random.default_rng(10), 3, 70
+    x, w = lib.normal(rng, count, width), lib.normal(rng, width) ** 2
+    p = rng.uniform(0, 1, (count, width)).astype(np.float32)
+    single = {**dict.fromkeys("TYWLS", ts.f32), "smooths": True, "acc": ts.f32}
+    dims, numbers = {"M": count, "V": width}, (0.1, 0.01)
+    wanted = op.loss.cross_entropy.reference(x, p, w, reduction="none", label_smoothing=0.1, z_loss=0.01)
+    for kernel, more in ((soft_kernels.forward, {}), (soft_kernels.forward_wide, {"lowest": LOWEST["f32"]})):
+        losses, stats = np.zeros(count, np.float32), np.zeros((3, count), np.float32)
+        emulated(kernel, "sm_90a", [x, p, w, losses, stats], dims, numbers, **single, **more)
+        lib.close(losses, wanted, ts.f32, 8)
+    grad, of_x, of_p = np.ones(count, np.float32), np.zeros_like(x), np.zeros_like(p)
+    given = [grad, x, p, w, stats, of_x, of_p]
+    options = {"reduced": False, **blocks(width)}
+    emulated(soft_kernels.backward, "sm_90a", given, {**dims, "G": count}, (*numbers, 1.0), **single, **options)
+    found = op.loss.cross_entropy.backward(grad, x, p, w, reduction="none", label_smoothing=0.1, z_loss=0.01)
+    lib.close(of_x, found["input"], ts.f32, 8)
+    lib.close(of_p, found["target"], ts.f32, 8)
 
 
 X, T = np.zeros((3, 9), np.float32), np.zeros(3, np.int64)

@@ -7,7 +7,9 @@ import pytest
 
 import tessera as ts
 from tessera import ops as op
+from tessera.ops.loss import triplet_kernels
 from tests.unit.ops import library as lib
+from tests.unit.ops.test_flash_attention import emulated
 
 COSINE, TRIPLET = op.loss.cosine_embedding, op.loss.triplet_margin
 
@@ -153,6 +155,19 @@ def test_equal_rows_have_the_gradients_of_eps(mean, p):
     slope = (1 / 33 ** (1 / p)) ** (p - 1) * grad[:, None] * np.ones(33)
     for name, exact in (("anchor", 0.0 * slope), ("positive", -slope), ("negative", slope)):
         assert np.abs(found[name] - exact).max() <= (4 if p < 3 else 300) * 2.0**-23 * np.abs(slope).max()
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize(("power", "p"), [(2, 2.0), ("max", np.inf)])
+def test_what_gpus_would_compute_of_triplets(power, p, whole):
+    rng, count, width = np.random.default_rng(10), 3, 70
+    vectors = [lib.normal(rng, count, width) for _ in range(3)]
+    losses, stats = np.zeros(count, np.float32), np.zeros((6 if power == "max" else 3, count), np.float32)
+    options = {**dict.fromkeys("TLS", ts.f32), "acc": ts.f32, "power": power, "swap": True, "whole": whole}
+    dims, numbers = {"M": count, "D": width, "K": len(stats)}, (1.0, p if power == 2 else 1.0, 1e-6)
+    given = [*vectors, losses, stats]
+    emulated(triplet_kernels.triplets, "sm_90a", given, dims, numbers, **options, BM=1, B=1 if whole else 64)
+    lib.close(losses, TRIPLET.reference(*vectors, 1.0, p, 1e-6, True, reduction="none"), ts.f32, 16)
 
 
 def test_extreme_values_and_strides():
