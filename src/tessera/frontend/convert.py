@@ -272,12 +272,17 @@ def apply(b: Builder, fn: str, *values: Any, what: str | None = None) -> Tile | 
 
 
 def _chosen_element(condition: Sequence[Any], ready: Sequence[Any]) -> Attribute:
-    """Return the element type of operands; a tile chooses between two integers without a dtype as of a tile's, i32."""
-    element = common_element(ready)
-    if not any(isinstance(value, Tile) for value in condition) or any(isinstance(value, Value) for value in ready):
-        return element
+    """Return the element type of operands; a tile chooses between two numbers without a dtype as of a tile's."""
+    by_tile = any(isinstance(value, Tile) for value in condition)
+    weak = not any(isinstance(value, Value) for value in ready)
+    return element_in_tiles(ready) if by_tile and weak else common_element(ready)
+
+
+def element_in_tiles(numbers: Sequence[Any]) -> Attribute:
+    """Return the type that a tile of compile-time numbers has: of integers i32, where it holds them."""
     low, high = _range_of(dtypes.i32)
-    fits = all(low <= value <= high for value in ready)
+    element = common_element(numbers)
+    fits = all(low <= value <= high for value in numbers)
     return element_type(dtypes.i32) if isinstance(element, IndexType) and fits else element
 
 

@@ -11,6 +11,7 @@ from tessera.frontend.convert import apply, cast_to, constant, operand, to_polic
 from tessera.frontend.registry import compiles
 from tessera.frontend.values import Value, is_number, show, wrap
 from tessera.ir.tile.elementwise import BitcastOp
+from tessera.ir.tile.types import element_of
 from tessera.ir.types import element_type
 from tessera.numerics import dtypes
 
@@ -53,3 +54,30 @@ def _word(b: Builder, value: Any) -> Any:
             )
         return wrap(cast_to(b, ready.ssa, element_type(dtypes.u32)))
     return wrap(constant(b, ready, element_type(dtypes.u32)))
+
+
+@compiles(tile.rotl)
+def _rotl(b: Builder, x: Any, n: Any) -> Any:
+    return _rotated(b, "rotl", x, n)
+
+
+@compiles(tile.rotr)
+def _rotr(b: Builder, x: Any, n: Any) -> Any:
+    return _rotated(b, "rotr", x, n)
+
+
+def _rotated(b: Builder, fn: str, x: Any, n: Any) -> Any:
+    """Rotate in the width of what is rotated, which the dtype of a count does not change."""
+    source, count = operand(b, x, fn), operand(b, n, f"{fn}: the count")
+    if isinstance(source, Value) and source.dtype.is_int:
+        count = _modulo_width(b, source, count)
+    return apply(b, fn, source, count)
+
+
+def _modulo_width(b: Builder, source: Value, count: Any) -> Any:
+    """Return a count in the dtype of `source`: the bits that it loses are multiples of the width."""
+    if isinstance(count, int):
+        return int(count) % source.dtype.bits
+    if isinstance(count, Value) and count.dtype.is_int:
+        return wrap(cast_to(b, count.ssa, element_of(source.type)))
+    return count

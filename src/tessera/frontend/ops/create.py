@@ -13,6 +13,7 @@ from tessera.frontend.convert import (
     broadcast_to,
     cast_to,
     check_range,
+    element_in_tiles,
     operand,
     static_int,
     static_shape,
@@ -22,7 +23,7 @@ from tessera.frontend.convert import (
 from tessera.frontend.registry import compiles
 from tessera.frontend.values import Shared, SharedPart, Tile, Value, View, show
 from tessera.ir.tile.elementwise import ArangeOp
-from tessera.ir.types import element_type
+from tessera.ir.types import dtype_of, element_type
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType, Policy
 
@@ -51,16 +52,13 @@ def _zeros(b: Builder, shape: Any, dtype: Any) -> Tile:
 
 @compiles(tile.full)
 def _full(b: Builder, shape: Any, value: Any, dtype: Any) -> Tile:
+    value = operand(b, value, "full")
     policy = to_policy(dtype, "full") if dtype is not None else Policy(_own_dtype(value))
     return filled(b, static_shape(b, shape, "full"), value, policy, "full")
 
 
 def _own_dtype(value: Any) -> DType:
-    if isinstance(value, Value):
-        return value.dtype
-    if isinstance(value, bool):
-        return dtypes.boolean
-    return dtypes.i32 if isinstance(value, int) else dtypes.f32
+    return value.dtype if isinstance(value, Value) else dtype_of(element_in_tiles([value]))
 
 
 def like(value: Any, what: str) -> tuple[tuple[int, ...], Policy]:

@@ -29,14 +29,14 @@ from tessera.numerics.dtypes import DType, Policy
 from tessera.numerics.functions import FUNCTIONS
 from tessera.numerics.normal import NORMAL_TAIL, NORMAL_TAIL_END
 
-_NOT_FUNCTIONS = ("select",)
+_COMPILED_ELSEWHERE = ("select", "pow", "byte_perm", "rotl", "rotr")
 
 
 def _register_table() -> None:
     """Every function of `numerics.functions` that `ts.tile` has under the same name needs no more than its name."""
     for name in FUNCTIONS:
         declared = getattr(tile, name, None)
-        if declared is not None and name not in ("pow", "byte_perm", *_NOT_FUNCTIONS):
+        if declared is not None and name not in _COMPILED_ELSEWHERE:
             compiles(declared)(_plain(name))
 
 

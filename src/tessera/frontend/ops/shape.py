@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from math import prod
 from typing import Any, cast
 
@@ -15,13 +16,14 @@ from tessera.frontend.convert import (
     cast_to,
     common_element,
     constant,
-    default_element,
+    element_in_tiles,
     operand,
     reshape_to,
     static_int,
     static_shape,
     to_tile,
 )
+from tessera.frontend.parts import part
 from tessera.frontend.registry import attribute, compiles
 from tessera.frontend.values import AnyView, Scalar, Shared, SharedPart, TensorValue, Tile, Value, View, show
 from tessera.ir.tile.elementwise import ArangeOp
@@ -86,7 +88,7 @@ def transpose(b: Builder, x: Any, perm: Any) -> Tile | Shared:
 @compiles(tile.broadcast_to)
 def _broadcast_to(b: Builder, x: Any, shape: Any) -> Tile:
     ready = operand(b, x, "broadcast_to")
-    ssa = ready.ssa if isinstance(ready, Value) else constant(b, ready, default_element(ready))
+    ssa = ready.ssa if isinstance(ready, Value) else constant(b, ready, element_in_tiles([ready]))
     return Tile(broadcast_to(b, ssa, static_shape(b, shape, "broadcast_to"), "broadcast_to"))
 
 
@@ -122,11 +124,43 @@ def _join(b: Builder, first: Any, second: Any) -> Tile:
 
 @compiles(tile.concatenate)
 def _concatenate(b: Builder, parts: Any, axis: Any) -> Tile:
-    tiles = _alike(b, parts, "concatenate")
+    tiles = _tiles(b, parts, "concatenate")
+    place = _position(b, axis, len(tiles[0].shape), "concatenate")
+    if any(_beside(each, place) != _beside(tiles[0], place) for each in tiles):
+        raise TypeMismatchError(
+            f"concatenate: {_listed(tiles)} differ along other dimensions than {place}",
+            code="shape-mismatch",
+            help=f"give tiles of as many dimensions, and of one size along all but dimension {place}",
+        )
+    tiles = _of_one_dtype(b, tiles)
+    if any(each.shape != tiles[0].shape for each in tiles):
+        return _one_after_the_other(b, tiles, place)
     shape = list(tiles[0].shape)
-    place = _position(b, axis, len(shape), "concatenate")
     shape[place] *= len(tiles)
     return Tile(reshape_to(b, _side_by_side(b, tiles, place).ssa, shape))
+
+
+def _beside(given: Tile, axis: int) -> tuple[int, ...]:
+    """Return the sizes along all dimensions but one, which counts as 0."""
+    return tuple(0 if number == axis else size for number, size in enumerate(given.shape))
+
+
+def _one_after_the_other(b: Builder, tiles: list[Tile], axis: int) -> Tile:
+    """Return tiles of several sizes along a dimension: each is moved to its place, and those before it stay."""
+    ends = list(accumulate(each.shape[axis] for each in tiles))
+    shape, ones = list(tiles[0].shape), [1] * len(tiles[0].shape)
+    shape[axis] = ones[axis] = ends[-1]
+    places = Tile(reshape_to(b, b.emit(ArangeOp(ends[-1], element_type(dtypes.i32))).result, ones))
+    moved = [_moved(b, each, axis, each.shape[axis] - end, shape) for each, end in zip(tiles, ends, strict=True)]
+    result = moved[-1]
+    for each, end in reversed(list(zip(moved[:-1], ends[:-1], strict=True))):
+        result = cast(Tile, apply(b, "select", apply(b, "lt", places, end), each, result))
+    return result
+
+
+def _moved(b: Builder, given: Tile, axis: int, start: int, shape: list[int]) -> Tile:
+    """Return a tile of a larger shape, whose first place along a dimension is `start` of the given tile."""
+    return part(b, given, [start if number == axis else 0 for number in range(len(shape))], shape)
 
 
 def _position(b: Builder, axis: Any, rank: int, what: str) -> int:
@@ -140,19 +174,36 @@ def _position(b: Builder, axis: Any, rank: int, what: str) -> int:
 
 def _alike(b: Builder, parts: Any, what: str) -> list[Tile]:
     """Return tiles of one shape, converted to one dtype."""
+    tiles = _tiles(b, parts, what)
+    if any(each.shape != tiles[0].shape for each in tiles):
+        raise TypeMismatchError(
+            f"{what}: {_listed(tiles)} have several shapes",
+            code="shape-mismatch",
+            help="give tiles of one shape; ts.tile.concatenate takes several sizes along its dimension",
+        )
+    return _of_one_dtype(b, tiles)
+
+
+def _tiles(b: Builder, parts: Any, what: str) -> list[Tile]:
+    """Return the tiles of a tuple.
+
+    Raises:
+        TypeMismatchError: `bad-argument` for anything else.
+    """
     if not isinstance(parts, tuple) or not parts:
         raise TypeMismatchError(
             f"{what}: {show(parts)} is no tuple of tiles", code="bad-argument", help=f"ts.tile.{what}((a, b), axis=0)"
         )
-    tiles = [to_tile(b, part, what) for part in cast(tuple[Any, ...], parts)]
-    if any(part.shape != tiles[0].shape for part in tiles):
-        raise TypeMismatchError(
-            f"{what}: {', '.join(describe(part.type) for part in tiles)} have several shapes",
-            code="shape-mismatch",
-            help="give tiles of one shape, or store the parts to slices next to each other",
-        )
+    return [to_tile(b, each, what) for each in cast(tuple[Any, ...], parts)]
+
+
+def _listed(tiles: list[Tile]) -> str:
+    return ", ".join(describe(each.type) for each in tiles)
+
+
+def _of_one_dtype(b: Builder, tiles: list[Tile]) -> list[Tile]:
     element = common_element(tiles)
-    return [Tile(cast_to(b, part.ssa, element)) for part in tiles]
+    return [Tile(cast_to(b, each.ssa, element)) for each in tiles]
 
 
 def _side_by_side(b: Builder, tiles: list[Tile], axis: int) -> Tile:
@@ -163,7 +214,7 @@ def _side_by_side(b: Builder, tiles: list[Tile], axis: int) -> Tile:
     ones[axis] = len(tiles)
     numbers = b.emit(ArangeOp(len(tiles), element_type(dtypes.i32))).result
     which = Tile(reshape_to(b, numbers, ones))
-    parts = [Tile(reshape_to(b, part.ssa, shape)) for part in tiles]
+    parts = [Tile(reshape_to(b, each.ssa, shape)) for each in tiles]
     result = parts[-1]
     for number in reversed(range(len(parts) - 1)):
         result = cast(Tile, apply(b, "select", apply(b, "eq", which, number), parts[number], result))

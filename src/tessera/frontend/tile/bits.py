@@ -1,6 +1,7 @@
 """Bits of integers, and of other types through `bitcast`.
 
-Operands broadcast and are promoted as in arithmetic; counts have the type of what they count in.
+Operands broadcast and are promoted as in arithmetic, but for the counts of rotations; numbers of bits have the type of
+what they are counted in.
 """
 
 from __future__ import annotations
@@ -83,10 +84,10 @@ def rotl(x: TileLike, n: TileLike) -> Tile:
 
     Args:
         x: integer tile or scalar.
-        n: integer tile, scalar or number, taken modulo the width.
+        n: integer tile, scalar or number of any dtype, taken modulo the width of `x`.
 
     Returns:
-        Tile of the broadcast shape and promoted dtype.
+        Tile of the broadcast shape and the dtype of `x`.
 
     Raises:
         TypeMismatchError: `dtype-mismatch` for floats.
@@ -100,10 +101,10 @@ def rotr(x: TileLike, n: TileLike) -> Tile:
 
     Args:
         x: integer tile or scalar.
-        n: integer tile, scalar or number, taken modulo the width.
+        n: integer tile, scalar or number of any dtype, taken modulo the width of `x`.
 
     Returns:
-        Tile of the broadcast shape and promoted dtype.
+        Tile of the broadcast shape and the dtype of `x`.
 
     Raises:
         TypeMismatchError: `dtype-mismatch` for floats.

@@ -35,7 +35,8 @@ def full(shape: Shape, value: TileLike, dtype: DType | Policy | str | None = Non
     Args:
         shape: compile-time sizes.
         value: a number or run-time scalar.
-        dtype: element type; by default the scalar's own, f32 for a Python float and i32 for a Python int.
+        dtype: element type; by default the scalar's own, f32 for a Python float, i32 for a Python
+            int, or i64 where it needs that.
 
     Returns:
         Tile of that shape and dtype.

@@ -116,16 +116,19 @@ def join(a: TileLike, b: TileLike) -> Tile:
 
 @tile_function
 def concatenate(parts: Sequence[TileLike], axis: int = 0) -> Tile:
-    """Put tiles of one shape one after the other along a dimension that they have.
+    """Put tiles one after the other along a dimension that they have.
+
+    Tiles of one size cost a selection of the whole result each; others are moved to their places first, on GPUs through
+    shared memory where threads share the dimension.
 
     Args:
-        parts: compile-time tuple or list of tiles.
+        parts: compile-time tuple or list of tiles, whose sizes may differ along `axis` and are equal along others.
         axis: dimension, counted from the end when negative.
 
     Returns:
-        Tile of the promoted dtype, as many times as long along `axis` as there are parts.
+        Tile of the promoted dtype, along `axis` as long as all parts together.
 
     Raises:
-        TypeMismatchError: `shape-mismatch` for tiles of several shapes, `bad-argument` for no tiles, `bad-axis`.
+        TypeMismatchError: `shape-mismatch` for tiles that differ elsewhere, `bad-argument` for no tiles, `bad-axis`.
     """
     ...

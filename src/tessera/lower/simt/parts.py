@@ -201,7 +201,7 @@ class _Read:
         """Return whether the part is one of equal parts of the padded tile, whose places flip no bit of the starts."""
         rows = zip(starts, padded_shape(self.op.sizes), padded_shape(self.renamed.sizes), strict=True)
         known = [(constant_value(start), size, whole) for start, size, whole in rows]
-        return all(at is not None and 0 <= at < whole and not at % size for at, size, whole in known)
+        return all(at is not None and 0 <= at <= whole - size and not at % size for at, size, whole in known)
 
     def _place(self, axis: int, step: int, layout: LinearLayout) -> tuple[SSAValue, int, bool]:
         """Return places along a dimension, its size, and whether all are inside."""

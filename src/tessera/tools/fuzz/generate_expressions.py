@@ -571,12 +571,22 @@ class Expressions:
     def _stack(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
         dice = self.scope.dice
         axis = dice.between(0, len(shape) - 1)
+        if shape[axis] > 2 and dice.chance(0.4):
+            return self._uneven(dtype, shape, axis, depth)
         count = next((n for n in (2, 3) if shape[axis] % n == 0), 0)
         if not count:
             return None
         merged = shape[axis] != count or len(shape) == 1 or dice.chance(0.3)
         part = (*shape[:axis], shape[axis] // count, *shape[axis + 1 :]) if merged else shape[:axis] + shape[axis + 1 :]
         return tree.Stack(tuple(self.draw(dtype, part, depth) for _ in range(count)), axis, merged)
+
+    def _uneven(self, dtype: str, shape: Shape, axis: int, depth: int) -> tree.Expr:
+        """Return tiles of several sizes, one after the other."""
+        dice = self.scope.dice
+        cuts = sorted({dice.between(1, shape[axis] - 1) for _ in range(dice.between(1, 2))})
+        sizes = [end - start for start, end in zip([0, *cuts], [*cuts, shape[axis]], strict=True)]
+        shapes = [(*shape[:axis], size, *shape[axis + 1 :]) for size in sizes]
+        return tree.Stack(tuple(self.draw(dtype, part, depth) for part in shapes), axis, merged=True)
 
     def _product(self, dtype: str, shape: Shape, depth: int) -> tree.Expr | None:
         dice, scope = self.scope.dice, self.scope

@@ -400,7 +400,7 @@ class BroadcastTo(Expr):
 
 @dataclass(frozen=True)
 class Stack(Expr):
-    """Tiles of one type side by side along a new dimension, or one after the other along `axis` when it is `merged`."""
+    """Tiles side by side along a new dimension, or `merged`: of any sizes, one after the other along `axis`."""
 
     parts: tuple[Expr, ...]
     axis: int
@@ -408,15 +408,15 @@ class Stack(Expr):
 
     def _typed(self) -> Type:
         """The parts' dtype."""
-        first = self.parts[0].type
-        if any(part.type.shape != first.shape for part in self.parts):
+        shapes = [list(part.type.shape) for part in self.parts]
+        along = sum(shape[self.axis] for shape in shapes) if self.merged else 0
+        for shape in shapes if self.merged else ():
+            shape[self.axis] = along
+        if any(shape != shapes[0] for shape in shapes):
             raise TreeError("tiles of several shapes are stacked")
-        shape = list(first.shape)
-        if self.merged:
-            shape[self.axis] *= len(self.parts)
-        else:
-            shape.insert(self.axis, len(self.parts))
-        return Type(functions.common([part.type for part in self.parts]), tuple(shape))
+        if not self.merged:
+            shapes[0].insert(self.axis, len(self.parts))
+        return Type(functions.common([part.type for part in self.parts]), tuple(shapes[0]))
 
 
 # Parts of tiles
