@@ -520,8 +520,12 @@ class Builder:
         if not by_atomic:
             self.stored.setdefault(tensor.position, tensor)
 
-    def require_program(self, what: str) -> None:
+    def require_program(self, what: str, instead: str = "") -> None:
         """Refuse an effect outside the grid of a kernel that has one.
+
+        Args:
+            what: the effect.
+            instead: what else may have been meant.
 
         Raises:
             LanguageError: `outside-grid`.
@@ -530,7 +534,7 @@ class Builder:
             raise LanguageError(
                 f"{what} outside the grid",
                 code="outside-grid",
-                help="move it into the body of `for ... in ts.tile.grid(...)`",
+                help=f"move it into the body of `for ... in ts.tile.grid(...)`{instead}",
             )
 
     def constexpr_params(self) -> Iterator[tuple[str, Any]]:

@@ -79,7 +79,7 @@ _HAS_INSTEAD = frozenset(known.__name__ for known in _INSTEAD)
 def _call(node: ast.Call, b: Builder) -> Any:
     callee = evaluate(b, node.func)
     if any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None for k in node.keywords):
-        raise LanguageError("unpacking with * in a call", code="unsupported-syntax", help="name each argument")
+        raise LanguageError("unpacking with * or ** in a call", code="unsupported-syntax", help="name each argument")
     args = [evaluate(b, arg) for arg in node.args]
     kwargs = {str(keyword.arg): evaluate(b, keyword.value) for keyword in node.keywords}
     return call(b, callee, args, kwargs)
@@ -94,8 +94,7 @@ def call(b: Builder, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> An
     found = handler_of(callee)
     if found is not None:
         handler, signature = found
-        home = "ts.tile" if getattr(tile, callee.__name__, None) is callee else "ts"
-        return handler(b, *bind(f"{home}.{callee.__name__}", signature, args, kwargs).values())
+        return handler(b, *bind(f"{_home(callee)}.{callee.__name__}", signature, args, kwargs).values())
     if isinstance(callee, DeviceFunction):
         return inline(b, callee.function, args, kwargs)
     if isinstance(callee, StructureValue):
@@ -119,6 +118,14 @@ def call(b: Builder, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> An
     raise _cannot_call(callee)
 
 
+def _home(callee: Any) -> str:
+    """Return where a kernel finds a function of the language."""
+    if getattr(tile, callee.__name__, None) is callee:
+        return "ts.tile"
+    package, _, module = callee.__module__.rpartition(".")
+    return f"ts.tile.{module}" if package == tile.__name__ else "ts"
+
+
 def _runs(b: Builder, value: Any) -> bool:
     """Return whether a value is known only when the kernel runs, or has a dtype; sizes of dimensions are numbers."""
     if isinstance(value, Scalar) and value.type == index:
@@ -136,13 +143,18 @@ def bind(name: str, signature: inspect.Signature, args: list[Any], kwargs: dict[
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
-        names = [str(p).split(":")[0] for p in signature.parameters.values()]
-        raise LanguageError(f"{name}: {error}", code="bad-call", help=f"{name}({', '.join(names)})") from None
+        raise LanguageError(f"{name}: {error}", code="bad-call", help=f"{name}{_plain(signature)}") from None
     bound.apply_defaults()
     for parameter in signature.parameters.values():
         if parameter.annotation in ("bool", bool):
             bound.arguments[parameter.name] = static_bool(bound.arguments[parameter.name], f"{name}: {parameter.name}")
     return bound.arguments
+
+
+def _plain(signature: inspect.Signature) -> inspect.Signature:
+    """Return a signature without annotations."""
+    bare = [parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()]
+    return signature.replace(parameters=bare, return_annotation=signature.empty)
 
 
 def _is_static_function(callee: Any) -> bool:

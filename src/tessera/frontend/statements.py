@@ -139,21 +139,20 @@ def _augassign(node: ast.AugAssign, b: Builder) -> None:
 
 @statement(ast.Assert)
 def _assert(node: ast.Assert, b: Builder) -> None:
-    # In a build without asserts the condition is looked at for what it is at compile time, and dropped.
+    # In a build without asserts they are compiled, as one is refused in all builds or in none, and dropped.
     scratch = Block()
     with b.into(b.block if b.spec.debug else scratch):
         condition = evaluate(b, node.test)
         message = "" if node.msg is None else evaluate(b, node.msg)
+        if is_runtime(condition):
+            call(b, device_assert, [condition, message or ast.unparse(node.test)], {})
     scratch.erase(safe_erase=False)
-    if not is_runtime(condition):
-        if not static_call(b, "assert", bool, condition):
-            raise LanguageError(
-                f"assertion failed: {_text(message) or ast.unparse(node.test)}",
-                code="static-assert",
-                help="the condition is known at compile time and false",
-            )
-        return
-    call(b, device_assert, [condition, message or ast.unparse(node.test)], {})
+    if not is_runtime(condition) and not static_call(b, "assert", bool, condition):
+        raise LanguageError(
+            f"assertion failed: {_text(message) or ast.unparse(node.test)}",
+            code="static-assert",
+            help="the condition is known at compile time and false",
+        )
 
 
 def _text(message: Any) -> str:

@@ -42,3 +42,32 @@ def test_assert_is_compiled_in_debug_builds_only():
         assert message in caught.value.message
         assert caught.value.location is not None
         assert caught.value.location.frame.function == "asserts"
+
+
+def of_a_number(x: ts.Tensor["n", ts.f32]):
+    for m in ts.tile.grid((n, 4)):
+        assert x[m : m + 4]
+
+
+def with_a_value_as_message(x: ts.Tensor["n", ts.f32], s: ts.i32):
+    for m in ts.tile.grid((n, 4)):
+        assert x[m : m + 4] > 0, s
+
+
+def of_no_program(x: ts.Tensor["n", ts.f32], s: ts.i32):
+    assert s > 0
+    for m in ts.tile.grid((n, 4)):
+        x[m : m + 4] = 0.0
+
+
+def by_name(x: ts.Tensor["n", ts.f32]):
+    for m in ts.tile.grid((n, 4)):
+        ts.tile.device_assert(x[m : m + 4], "empty")
+
+
+@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.parametrize("kernel", [of_a_number, with_a_value_as_message, of_no_program, by_name])
+def test_an_assert_is_refused_in_all_builds_or_in_none(kernel, debug):
+    with pytest.raises(ts.TesseraError) as caught:
+        built(kernel, debug=debug)
+    assert caught.value.code in ("dtype-mismatch", "bad-format", "outside-grid")

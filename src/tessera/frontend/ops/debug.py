@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from xdsl.ir import SSAValue
+
 from tessera.errors import LanguageError
 from tessera.frontend import tile
 from tessera.frontend.builder import Builder
@@ -52,23 +54,25 @@ def _piece(b: Builder, piece: Any, args: list[Value]) -> str:
 
 @compiles(tile.device_assert)
 def _assert(b: Builder, condition: Any, message: Any) -> None:
-    if not b.spec.debug:
-        return
-    b.require_program("assert")
+    b.require_program("assert", "; ts.assume(...) checks sizes and arguments of a call")
     if not isinstance(message, str):
         raise LanguageError(
             f"the message of an assert is {show(message)}",
             code="bad-format",
             help="use a text without run-time parts",
         )
-    check(b, condition, message)
+    holds = boolean(b, condition, "the condition of assert")
+    if b.spec.debug:
+        _check(b, holds, message)
 
 
 def check(b: Builder, condition: Any, message: str) -> None:
     """Let a build with asserts check a condition."""
-    if not b.spec.debug:
-        return
-    holds = boolean(b, condition, "the condition of assert")
+    if b.spec.debug:
+        _check(b, boolean(b, condition, "the condition of assert"), message)
+
+
+def _check(b: Builder, holds: SSAValue, message: str) -> None:
     if b.predicate is not None:
         holds = apply(b, "or", apply(b, "not", b.predicate), wrap(holds)).ssa
     b.emit(AssertOp(holds, message))

@@ -7,7 +7,7 @@ from typing import Any
 from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend import tile
 from tessera.frontend.builder import Builder
-from tessera.frontend.convert import static_int
+from tessera.frontend.convert import static_int, to_index
 from tessera.frontend.expressions import apply
 from tessera.frontend.ops.shared import check_pending, end_group
 from tessera.frontend.registry import compiles, handler_of
@@ -35,6 +35,8 @@ def _commit(b: Builder) -> None:
 @compiles(tile.pipeline.wait)
 def _wait(b: Builder, slot: Any, pending: Any) -> None:
     b.require_program("pipeline.wait")
+    if slot is not None:
+        to_index(b, slot, "pipeline.wait: the slot")
     count = static_int(b, pending, "pipeline.wait: the number")
     check_pending(count, "pipeline.wait")
     _arrived(b, count)
@@ -47,6 +49,7 @@ def _swap(b: Builder, slot: Any, stages: Any) -> Any:
     b.emit(BarrierOp())
     if isinstance(slot, int):
         return (slot + 1) % count
+    to_index(b, slot, "pipeline.swap: the slot")
     return apply(b, "mod", apply(b, "add", slot, 1, what="pipeline.swap"), count, what="pipeline.swap")
 
 

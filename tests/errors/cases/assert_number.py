@@ -1,0 +1,8 @@
+"""A number as the condition of an assertion."""
+
+import tessera as ts
+
+
+def kernel(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32], s: ts.i32):
+    for i in ts.tile.grid((n, 16)):
+        assert x[i : i + 16], "empty"
