@@ -25,14 +25,21 @@ from tessera.backends.llvm.vecmath import vecmath_function
 from tessera.data import dataclass
 from tessera.ir.locations import location_of
 from tessera.ir.target.debug import AssertOp
+from tessera.ir.target.memory import LoadOp, StoreOp
 from tessera.ir.target.structure import FuncOp
 from tessera.ir.target.types import FragmentType, PointerType
 from tessera.ir.types import dtype_of
+from tessera.ir.walking import ops_inside
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
 from tessera.target.records import TargetRecord
 
 CPU = Handlers()
+MOST_ADDRESSES = 128
+"""Loads and stores of a program from which on LLVM is not told how their addresses follow from those of the one before.
+
+It would look at all pairs of them for addresses that are made from others (loop strength reduction).
+"""
 """Handlers of the ops that the vector model emits its own way; filled by the files of this folder."""
 
 NATIVE_F16 = frozenset({"f16c", "neon"})
@@ -126,10 +133,13 @@ class CpuEmitter(Emitter):
         self.program = fn.fresh("pid")
         fn.branch_if(self.ops.compare("slt", I64, self.program, "%last"), body, done)
         fn.start(body)
+        counter = self.program
+        if self._accesses() > MOST_ADDRESSES:
+            self.program = self._apart(counter)
         self.emit_block(self.func.body.block)
-        following = fn.assign(f"add nsw i64 {self.program}, 1")
+        following = fn.assign(f"add nsw i64 {counter}, 1")
         phi = f"phi i64 [ %first, %{entry} ], [ {following}, %{fn.block} ]"
-        fn.fill(place, f"{self.program} = {phi}")
+        fn.fill(place, f"{counter} = {phi}")
         fn.branch(head, f", !llvm.loop {self.module.loop()}")
         fn.start(done)
         if self.streams:
@@ -138,6 +148,14 @@ class CpuEmitter(Emitter):
             fn.line("call void @llvm.x86.sse.sfence()")
         fn.line("ret void")
         self.module.define(self.func.sym_name.data, fn.render())
+
+    def _accesses(self) -> int:
+        return sum(isinstance(op, LoadOp | StoreOp) for op in ops_inside(self.func.body))
+
+    def _apart(self, counter: str) -> str:
+        """Return a number as LLVM knows nothing of, by way of no instruction."""
+        attributes = self.module.attributes("nounwind memory(none)")
+        return self.fn.assign(f'call i64 asm "", "=r,0"(i64 {counter}) {attributes}')
 
     def _load_parameters(self) -> None:
         for position, arg in enumerate(self.func.body.block.args):
