@@ -34,7 +34,7 @@ from tessera.ir.tile.elementwise import (
 from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, Slice, StoreOp
 from tessera.ir.tile.random import PhiloxOp
 from tessera.ir.tile.reduce import CombinedOp, ReduceByOp, ReduceOp, ScanByOp, ScanOp, combiner_of
-from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
+from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, SubtileOp, TransposeOp
 from tessera.ir.tile.shared import SharedLoadOp, SharedViewOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, i1, index
@@ -148,8 +148,8 @@ class _Writer:
         """Combine elements, each with another one, as a reduction or scan does."""
         if isinstance(op, ReduceOp | ScanOp):
             return [self.value(ElementwiseOp(COMBINE[op.fn.data], [*first, *second]))]
-        block = op.combiner.block
-        shape = shape_of(first[0].type)
+        block, type_ = op.combiner.block, first[0].type
+        shape = type_.shape if isinstance(type_, TileType) else ()
         known: dict[SSAValue, SSAValue] = dict(zip(block.args, (*first, *second), strict=True))
 
         def alike(values: Sequence[SSAValue]) -> list[SSAValue]:
@@ -566,27 +566,22 @@ class Chunk(_Writer):
             results = [self.value(ScanOp(sources[0], axis, op.fn.data, backwards))]
         else:
             results = list(self.add(ScanByOp(sources, axis, combiner_of(op), backwards)).results)
+        ends = [self._end(result, axis, 0 if backwards else self.size - 1) for result in results]
         if before is not None:
             spread = [self.spread(value, shape_of(r.type), axis) for value, r in zip(before, results, strict=True)]
-            results = self.combine(op, spread, results)
+            results, ends = self.combine(op, spread, results), self.combine(op, before, ends)
         self.values.update(zip(op.results, results, strict=True))
-        return [self._element(result, axis, 0 if backwards else self.size - 1) for result in results]
+        return ends
 
-    def _element(self, tile: SSAValue, axis: int, place: int) -> SSAValue:
-        """Return one element of a tile along a dimension: all others are made such that they change no sum."""
-        shape, element = shape_of(tile.type), element_of(tile.type)
+    def _end(self, tile: SSAValue, axis: int, place: int) -> SSAValue:
+        """Return the last element of a scan's tile along a dimension, which every thread has behind the scan."""
+        element, rank = element_of(tile.type), len(shape_of(tile.type))
+        sizes = [1 if a == axis else size for a, size in enumerate(shape_of(tile.type))]
+        end = self.value(SubtileOp(tile, [place if a == axis else 0 for a in range(rank)], sizes))
         wide = _summed(element)
         if wide != element:
-            tile = self.value(CastOp(tile, wide))
-        i32 = element_type(dtypes.i32)
-        here = self.value(SplatOp(self.constant(place, i32), [self.size]))
-        is_it = self.value(ElementwiseOp("eq", [self.value(ArangeOp(self.size, i32)), here]))
-        row = [size if at == axis else 1 for at, size in enumerate(shape)]
-        is_it = self.value(BroadcastOp(self.value(ReshapeOp(is_it, row)), shape))
-        fn = "any" if wide == i1 else "sum"
-        zero = -0.0 if dtype_of(wide).is_float else 0
-        kept = self.value(ElementwiseOp("select", [is_it, tile, self.full(self.constant(zero, wide), shape)]))
-        found = self.value(ReduceOp(kept, axis, fn))
+            end = self.value(CastOp(end, wide))
+        found = self.value(ReduceOp(end, axis, "any" if wide == i1 else "sum"))
         return found if wide == element else self.value(CastOp(found, element))
 
 
