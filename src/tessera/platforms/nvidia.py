@@ -97,6 +97,7 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.hopper.ping_pong import GroupBuffersPass
         from tessera.schedule.hopper.pipeline_products import PipelineProductsPass
         from tessera.schedule.hopper.release_early import ReleaseEarlyPass
+        from tessera.schedule.hopper.scan_rows import ScanRowsPass
         from tessera.schedule.hopper.share_rows import ShareRowsPass
         from tessera.schedule.hopper.shorten_steps import ShortenStepsPass
         from tessera.schedule.hopper.skip_masks import SkipMasksPass
@@ -123,6 +124,7 @@ class NvidiaPlatform(Platform):
             AlignRowsPass(target, knobs),
             PrivateSumsPass(target, knobs),
             ShareRowsPass(target, knobs),
+            ScanRowsPass(target, knobs),
             KeepRowsPass(target, knobs),
             ChunkTilesPass(target, knobs),
             BoundStagesPass(),

@@ -112,6 +112,7 @@ class Knobs:
             passes=(
                 "flatten-rows",
                 "share-rows",
+                "scan-rows",
                 "pack-permutes",
                 "fit-permutes",
                 "fit-blocks",
@@ -166,7 +167,7 @@ class Knobs:
             "elements of a tile that are computed at a time where it has more; 0 computes tiles whole",
             "what registers hold decides",
             (0, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768),
-            passes=("align-rows", "keep-rows", "chunk-tiles"),
+            passes=("align-rows", "keep-rows", "scan-rows", "chunk-tiles"),
         )
     )
     bulk_stores: int | None = _declared(
@@ -235,11 +236,12 @@ class Knobs:
     share_rows: int | None = _declared(
         Knob(
             "share_rows",
-            "programs of a cluster that share a row which is reduced and stored; 1 leaves rows to a program each",
+            "programs of a cluster that share a row which is reduced or scanned, and stored; "
+            "1 leaves rows to a program each",
             "up to 8, of rows of which several passes need exponentials and which shared memory does not hold, "
-            "and of few rows",
+            "of few rows, and of rows that are scanned",
             range(1, 9),
-            passes=("share-rows",),
+            passes=("share-rows", "scan-rows"),
             needs=("clusters",),
             lacks="clusters of programs",
         )

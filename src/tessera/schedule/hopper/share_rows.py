@@ -39,7 +39,7 @@ from tessera.ir.chunking import Chunk
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.extremes import lacks_neutral
 from tessera.ir.inserter import Inserter
-from tessera.ir.long_tiles import ACCESSES, STORES, Passes, Whole, is_whole, passes_over
+from tessera.ir.long_tiles import ACCESSES, SCANS, STORES, Passes, Whole, is_whole, passes_over
 from tessera.ir.notes import Unfit, note
 from tessera.ir.tile.cluster import MOST_PROGRAMS, ClusterArriveOp, ClusterPutOp, ClusterRankOp, ClusterWaitOp
 from tessera.ir.tile.elementwise import CastOp, SplatOp, constant_value
@@ -101,7 +101,9 @@ class ShareRowsPass(GridPass):
         asked = self.knobs.share_rows
         if asked == 1 or self.knobs.chunk is not None or not self.target.has("clusters"):
             return
-        tile = _longest(grid)
+        tile = longest_row(grid)
+        if any(isinstance(op, SCANS) for op in ops_in(grid)):
+            return  # `scan-rows` divides what is scanned
         if tile is None or (asked is None and prod(shape_of(tile.type)) <= KEPT_ELEMENTS):
             return
         try:
@@ -154,12 +156,12 @@ class ShareRowsPass(GridPass):
 
 def _only_row(grid: GridOp) -> SSAValue:
     """Return the longest tile of a launch that has one."""
-    tile = _longest(grid)
+    tile = longest_row(grid)
     assert tile is not None
     return tile
 
 
-def _longest(grid: GridOp) -> SSAValue | None:
+def longest_row(grid: GridOp) -> SSAValue | None:
     """Return the longest tile of a launch, if it is one row."""
     tiles = [value for op in grid.body.block.ops for value in op.results if isinstance(value.type, TileType)]
     tile = max(tiles, key=lambda value: prod(shape_of(value.type)), default=None)
@@ -181,8 +183,6 @@ def _passes(kernel: KernelOp, grid: GridOp, tile: SSAValue) -> Passes:
         raise Unfit("branches or loops use it")
     reductions = [op for op in passes.ops if passes.reduced(op)]
     stores = [op for op in passes.ops if isinstance(op, STORES)]
-    if any(passes.scanned(op) for op in passes.ops):
-        raise Unfit("elements are combined one after the other")
     if not reductions or not all(isinstance(op, StoreOp) for op in stores) or not stores:
         raise Unfit("rows are not both reduced and stored")
     if not all(_is_shared(value) for op in reductions for value in op.results):
@@ -193,7 +193,7 @@ def _passes(kernel: KernelOp, grid: GridOp, tile: SSAValue) -> Passes:
     rows = [op for op in boxes if any(constant_value(offset) is None for offset in op.offsets)]
     if any(moved_bytes(kernel, op) < max(VECTOR_BYTES, 2 * op.element_bytes) for op in rows):
         raise Unfit("rows begin anywhere")
-    _check_others(grid, passes)
+    check_others(grid, passes)
     return passes
 
 
@@ -202,7 +202,7 @@ def _is_shared(value: SSAValue) -> bool:
     return not isinstance(value.type, TileType) and dtype_of(value.type) is not dtypes.boolean
 
 
-def _check_others(grid: GridOp, passes: Passes) -> None:
+def check_others(grid: GridOp, passes: Passes) -> None:
     """Check that all programs of a cluster may do what else a program does, and that stores meet no other access.
 
     Raises:
@@ -333,7 +333,7 @@ class _Shared:
             self.runs = True
         buffers = list[SSAValue]()
         for part in parts:
-            word = _word(part)
+            word = word_of(part.type)
             value = part if word == part.type else insert.value(CastOp(part, word))
             buffers.append(self.start.value(AllocSharedOp([self.programs], word)))
             insert.add(ClusterPutOp(value, buffers[-1]))
@@ -357,9 +357,9 @@ class _Shared:
         self.put.clear()
 
 
-def _word(value: SSAValue) -> Attribute:
-    """Return the type as which a number is put: itself, or a wider one that holds it."""
-    dtype = dtype_of(value.type)
+def word_of(element: Attribute) -> Attribute:
+    """Return the type as which a number is put: its own, or a wider one that holds it."""
+    dtype = dtype_of(element)
     if dtype.bytes >= WORD_BYTES:
-        return value.type
+        return element
     return element_type(dtypes.f32 if dtype.is_float else dtypes.i32)

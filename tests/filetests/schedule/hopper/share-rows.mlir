@@ -39,23 +39,6 @@ tessera_tile.kernel @rows profile "fast" (
 }
 
 // -----
-// Elements that are combined one after the other are not divided.
-tessera_tile.kernel @scanned profile "fast" (
-    %x: !tessera_tile.tensor<?x96xf32> as "X" dims ["M", "96"] strides [-1, 1] stride_div [4, 1] dim_div [1, 1] align 16 written) {
-  %m = tessera_tile.dim %x[0] : !tessera_tile.tensor<?x96xf32>
-  tessera_tile.grid(%m) by [1] {
-  ^bb0(%i: index):
-    %zero = tessera_tile.constant 0 : index
-    %row = tessera_tile.load %x[%i, %zero] [1, 96] drop [0] : !tessera_tile.tensor<?x96xf32> -> !tessera_tile.tile<96xf32>
-    %sums = tessera_tile.scan "sum" %row axis 0 : !tessera_tile.tile<96xf32> -> !tessera_tile.tile<96xf32>
-    // CHECK: tessera_tile.store {{.*}} [1, 96] drop [0]
-    tessera_tile.store %sums, %x[%i, %zero] [1, 96] drop [0] : !tessera_tile.tile<96xf32>, !tessera_tile.tensor<?x96xf32>
-  }
-  // CHECK: share_rows=3 is ignored: elements are combined one after the other
-  tessera_tile.return
-}
-
-// -----
 // RUN: schedule-share-rows
 // Rows of exponentials that registers hold are shared in calls with few of them, and have a program each in others.
 tessera_tile.kernel @few profile "fast" (
