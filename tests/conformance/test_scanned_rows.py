@@ -147,9 +147,25 @@ def test_rows_are_shared_in_place_and_as_matrices(case: Case, backend: str):
 def test_parts_come_one_after_the_other(
     body: Any, programs: int, steps: int, backend: str, monkeypatch: pytest.MonkeyPatch
 ):
-    for name in ("PART", "STEP", "SHARED"):
+    for name in ("PART", "WHOLE", "SHARED"):
         monkeypatch.setattr(scan_rows, name, 32)
     case = _case(body, ts.i32, 32 * programs * steps - 13, share_rows=programs)
+    check(case, backend)
+
+
+@pytest.mark.parametrize("backend", ["scheduled-sm_90a", "ptx-sm_90a"])
+@pytest.mark.parametrize("size", [32 * 8 * 2 - 70, 32 * 8 * 3 + 1, 32 * 8 * 5 + 20])
+@pytest.mark.parametrize("body", NAMED)
+def test_some_programs_have_nothing_of_the_last_parts(
+    body: Any, size: int, backend: str, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("PART", "WHOLE", "SHARED"):
+        monkeypatch.setattr(scan_rows, name, 32)
+    case = replace(_case(body, ts.i32, size), knobs={"batch": 1})
+    kernel = ts.kernel.autotune(space={"batch": [1]})(_rows(body, ts.i32))
+    made = ts.compile(kernel, target="sm_90a", dims={"n": size}, batch=1, dump=["ptx"])
+    assert len(made.reflection["kernels"]) == 2
+    assert "barrier.cluster" in made.dumps["ptx"]
     check(case, backend)
 
 

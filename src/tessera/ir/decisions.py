@@ -151,7 +151,7 @@ NUM_WARPS = Decision(
     "num_warps",
     "warps of a program that compute",
     (GridOp, KernelOp),
-    ("choose-warps", "warp-specialize", "chunk-tiles", "keep-rows", "share-rows"),
+    ("choose-warps", "warp-specialize", "chunk-tiles", "keep-rows", "share-rows", "scan-rows"),
     1,
     32,
 )
@@ -236,7 +236,9 @@ LOOSE_END = Decision(
     0,
     None,
 )
-CLUSTER = Decision("cluster", "programs of a cluster", (GridOp,), ("pair-tiles", "split-k", "share-rows"), 1, 8)
+CLUSTER = Decision(
+    "cluster", "programs of a cluster", (GridOp,), ("pair-tiles", "split-k", "share-rows", "scan-rows"), 1, 8
+)
 SPLIT_K = Decision("split_k", "programs that share each tile's loop", (GridOp,), ("split-k",), 1, 8)
 SHARES = Decision("shares", "programs are to share out steps as with `stream_k` = 1", (GridOp,), ("fit-blocks",))
 STREAM_K = Decision("stream_k", "programs share out the steps of the last tiles", (GridOp,), ("stream-k",))

@@ -103,6 +103,13 @@ def long_softmax(x: ts.Tensor["m", 65536, ts.f32], y: ts.Tensor["m", 65536, ts.f
 
 HEADS = {"H": 2, "S": 256}
 CUBE = {"M": 256, "N": 256, "K": 256}
+
+
+def running_sums(x: ts.Tensor["m", 20000, ts.f32], y: ts.Tensor["m", 20000, ts.f32]) -> None:
+    for i in ts.tile.grid((m, 1)):
+        y[i, :] = ts.tile.cumsum(x[i, :], 0)
+
+
 SCHEDULES: list[tuple[Callable[..., None], dict[str, int], str, Knobs]] = [
     (gemm, CUBE, "sm_80", Knobs()),
     (gemm, CUBE, "sm_90a", Knobs()),
@@ -124,6 +131,7 @@ SCHEDULES: list[tuple[Callable[..., None], dict[str, int], str, Knobs]] = [
     (centred, {}, "sm_90a", Knobs()),
     (scaled_pairs, {}, "sm_90a", Knobs()),
     (long_softmax, {}, "sm_90a", Knobs()),
+    (running_sums, {}, "sm_90a", Knobs()),
     (gemm, CUBE, "sapphirerapids", Knobs()),
     (f32_rows, {"m": 64}, "x86-64-v3", Knobs()),
     (few_rows, {"n": 64}, "x86-64-v3", Knobs()),

@@ -39,7 +39,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.data import dataclass
 from tessera.ir import decisions
-from tessera.ir.chunking import Chunk
+from tessera.ir.chunking import Chunk, without
 from tessera.ir.inserter import Inserter
 from tessera.ir.long_tiles import ACCESSES, STORES, Passes, Whole, is_whole, passes_over
 from tessera.ir.notes import Unfit, note
@@ -50,20 +50,24 @@ from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import ReduceOp, ScanByOp, ScanOp
 from tessera.ir.tile.shared import AllocSharedOp, SharedLoadOp
 from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
-from tessera.ir.tile.types import element_of, shape_of
+from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, index
 from tessera.ir.walking import ops_in
 from tessera.lower.simt.placement import padded
 from tessera.numerics import dtypes
-from tessera.schedule.hopper.share_rows import check_others, longest_row, word_of
+from tessera.schedule.hopper.share_rows import check_others, launch_for_few, longest_row, word_of
 from tessera.schedule.scheduled_pass import GridPass
 
-PART = 8192
-"""Most elements of a part."""
-STEP = 4096
-"""Of a part that one program scans after the other."""
+PART = 4096
+"""Most elements of a part: 32 of each of 128 threads, and as many of the next one (running sums of f32 on an H200,
+parts of a copy's rate: 29 rows of 195427 in eight programs 0.83, with parts of 8192 0.78 and of 2048 0.67; 1000 of
+50257 by one program 0.82, and with parts of 8192 0.81)."""
+WHOLE = 8192
+"""Elements of the longest row that a program scans at once."""
 SHARED = 16384
-"""Elements of the longest row that a program scans alone."""
+"""Elements of the longest row that a program scans alone however few there are. Longer ones are shared by programs with
+a part each; those that take several steps where there are fewer rows than multiprocessors (parts of a copy's rate,
+shared and alone: 66 rows of 100003 0.74 and 0.44, 132 of 65536 0.79 and 0.78, 264 of 40001 0.66 and 0.81)."""
 STRAIGHT = 4
 """Steps up to which there is no loop."""
 ELEMENTS_OF_WARP = 1024
@@ -117,11 +121,49 @@ class ScanRowsPass(GridPass):
             return
         try:
             passes = _passes(grid, tile)
-            plan = self._plan(grid, passes)
+            shared = self._shared(grid, passes)
         except (Unfit, Whole) as reason:
             if asked not in (None, 1):
                 note(grid, "share_rows", [f"share_rows={asked} is ignored: {reason}"])
             return
+        if shared is None:
+            self._divide(grid, passes, _alone(passes))
+        elif asked is not None or shared.steps == 1:
+            self._divide(grid, passes, shared)
+        else:
+            self._divide_few(grid, passes, shared)
+
+    def _shared(self, grid: GridOp, passes: Passes) -> Plan | None:
+        """Return how programs share rows, None if they do not.
+
+        Raises:
+            Unfit: they cannot as was asked for.
+        """
+        asked = self.knobs.share_rows
+        if asked == 1 or not self.target.has("clusters") or (asked is None and passes.size <= SHARED):
+            return None
+        try:
+            _check_shared(grid, passes)
+            return _divided(passes, asked)
+        except Unfit:
+            if asked is not None:
+                raise
+            return None
+
+    def _divide_few(self, grid: GridOp, passes: Passes, shared: Plan) -> None:
+        """Let programs share the rows of calls with few of them, which a launch decides."""
+        few = launch_for_few(grid, self.target.machine.units)
+        if few is not None:
+            tile = longest_row(few)
+            assert tile is not None
+            self._divide(few, passes if few is grid else _passes(few, tile), shared)
+        if few is not grid:
+            many = grid if few is None else few.next_op
+            assert isinstance(many, GridOp)
+            self._divide(many, passes, _alone(passes))
+
+    def _divide(self, grid: GridOp, passes: Passes, plan: Plan | None) -> None:
+        """Divide the rows of a launch, if there is a plan."""
         if plan is None:
             return
         _Scanned(passes, plan).write()
@@ -129,26 +171,6 @@ class ScanRowsPass(GridPass):
         if plan.programs > 1:
             decisions.CLUSTER.write(grid, plan.programs)
         note(grid, "scan_rows", [_told(passes, plan)])
-
-    def _plan(self, grid: GridOp, passes: Passes) -> Plan | None:
-        """Return how rows are divided; None if a program scans a row at once.
-
-        Raises:
-            Unfit: programs cannot share them as was asked for.
-        """
-        asked, most = self.knobs.share_rows, PART // _registers(passes)
-        shared = asked if asked is not None else MOST_PROGRAMS if passes.size > SHARED else 1
-        if shared > 1 and self.target.has("clusters"):
-            try:
-                _check_shared(grid, passes)
-                return _divided(passes, most, range(2, shared + 1) if asked is None else (shared,))
-            except Unfit:
-                if asked is not None:
-                    raise
-        if passes.size <= most:
-            return _tailed(passes)
-        part = STEP // _registers(passes)
-        return Plan(1, -(-passes.size // part), part)
 
 
 def _told(passes: Passes, plan: Plan) -> str:
@@ -205,6 +227,14 @@ def _check_shared(grid: GridOp, passes: Passes) -> None:
     check_others(grid, passes)
 
 
+def _alone(passes: Passes) -> Plan | None:
+    """Return how a program scans a row alone; None if it does at once."""
+    if passes.size <= WHOLE // _registers(passes):
+        return _tailed(passes)
+    part = PART // _registers(passes)
+    return Plan(1, -(-passes.size // part), part)
+
+
 def _tailed(passes: Passes) -> Plan | None:
     """Return a plan of two parts with less padding than the row has as a whole; None if there is none."""
     whole = padded(passes.size)
@@ -213,22 +243,16 @@ def _tailed(passes: Passes) -> Plan | None:
     return None if few or whole // 2 + tail > PADDED * whole else Plan(1, 2, whole // 2, tail)
 
 
-def _divided(passes: Passes, most: int, programs: Sequence[int]) -> Plan:
-    """Return the plan with the least padding.
-
-    Raises:
-        Unfit: there is none.
-    """
+def _divided(passes: Passes, asked: int | None) -> Plan:
+    """Return how programs share a row: of what is asked for, or of as many as one step takes, the least padding."""
+    most = PART // _registers(passes)
+    one_step = range(-(-passes.size // most), MOST_PROGRAMS + 1)
     found = list[Plan]()
-    for count in programs:
+    for count in (asked,) if asked is not None else one_step or (MOST_PROGRAMS,):
         steps = -(-passes.size // (count * most))
         if steps > STRAIGHT:
             steps += steps % 2  # a loop does two at a time
-        part = padded(-(-passes.size // (count * steps)))
-        if part * (count * steps - 1) < passes.size or steps > STRAIGHT:
-            found.append(Plan(count, steps, part))
-    if not found:
-        raise Unfit("there are no parts of a size that fits")
+        found.append(Plan(count, steps, padded(-(-passes.size // (count * steps)))))
     return min(found, key=lambda plan: (plan.elements, -plan.programs))
 
 
@@ -281,8 +305,9 @@ class _Scanned:
         """Return what changes nothing, for scans that have such an element."""
         chunk, found = Chunk(self.passes, start.point, start.constant(0), 1), State()
         for op in self.scans:
+            shape = without(shape_of(op.operands[0].type), op.axis.data) if self.plan.programs == 1 else []
             if neutral := chunk.neutral(op):
-                found[op] = neutral
+                found[op] = [chunk.full(value, shape) for value in neutral]
         return found
 
     def _straight(self, start: Inserter, steps: int, part: Chunk, state: State) -> None:
@@ -296,6 +321,7 @@ class _Scanned:
         turns = 2 if self.plan.programs > 1 else 1
         bounds = [start.constant(value) for value in (first, self.plan.steps, turns)]
         tiles = self._tiles(part)
+        self._await_all(start)
         carried = [*(value for values in state.values() for value in values), *tiles]
         body = Block(arg_types=[index, *(value.type for value in carried)])
         start.add(scf.ForOp(bounds[0], bounds[1], bounds[2], carried, Region(body)))
@@ -360,9 +386,9 @@ class _Scanned:
         assert isinstance(op, ScanOp), "combiners are not shared"
         (end,) = chunk.scanned(op, None)
         insert, buffer = Inserter(chunk.point, op), self.buffers[op, turn]
-        if not self.runs:
-            insert.add(ClusterWaitOp())
-            self.runs = True
+        self._await_all(insert)
+        while isinstance(end.type, TileType):
+            end = insert.value(ReduceOp(end, 0, op.fn.data))
         element, word = end.type, word_of(end.type)
         insert.add(ClusterPutOp(end if word == element else insert.value(CastOp(end, word)), buffer))
         insert.add(ClusterArriveOp())
@@ -373,6 +399,12 @@ class _Scanned:
         (result,) = chunk.combine(op, [self._before(chunk, op, parts, before)], [chunk.of(op.result)])
         chunk.values[op.result] = result
         return chunk.combine(op, before, [insert.value(ReduceOp(parts, 0, op.fn.data))])
+
+    def _await_all(self, insert: Inserter) -> None:
+        """Wait until all programs of the cluster run, before the first one puts something there."""
+        if self.rank is not None and not self.runs:
+            insert.add(ClusterWaitOp())
+            self.runs = True
 
     def _before(self, chunk: Chunk, op: ScanOp, parts: SSAValue, before: Values) -> SSAValue:
         """Return what comes before each element of a part: the steps before, and the parts of other programs."""

@@ -120,21 +120,8 @@ class ShareRowsPass(GridPass):
 
     def _for_few(self, grid: GridOp, passes: Passes) -> GridOp | None:
         """Return a launch for calls with few rows, where these may be few: one beside the launch, or itself."""
-        known = [constant_value(extent) for extent in grid.extents]
-        most = (FEW_ROWS if repeats_dear(passes) else FEW_ROWS_OF_NORMS) * self.target.machine.units
-        if None not in known:
-            return grid if prod(int(size or 0) for size in known) < most else None
-        if grid.guard is not None:
-            return None
-        insert = Inserter(InsertPoint.before(grid), grid)
-        count = insert.constant(1)
-        for extent in grid.extents:
-            count = insert.binary("mul", count, extent)
-        many = at_least(insert, count, most)
-        assert isinstance(many, SSAValue), "some size is not known"
-        shared = grid.clone().when(insert.binary("sub", insert.constant(1), many))
-        put_beside(grid, shared, many)
-        return shared
+        each = FEW_ROWS if repeats_dear(passes) else FEW_ROWS_OF_NORMS
+        return launch_for_few(grid, each * self.target.machine.units)
 
     def _share(self, grid: GridOp, passes: Passes, programs: int, part: int) -> None:
         """Divide the rows of a launch."""
@@ -152,6 +139,24 @@ class ShareRowsPass(GridPass):
         """
         bytes_ = passes.size * max(op.element_bytes for op in passes.ops if isinstance(op, LoadOp))
         return repeats_dear(passes) and HOLDING * bytes_ > self.target.shared_bytes
+
+
+def launch_for_few(grid: GridOp, most: int) -> GridOp | None:
+    """Return a launch for calls with fewer programs than a number: one beside the launch, or itself; None for none."""
+    known = [constant_value(extent) for extent in grid.extents]
+    if None not in known:
+        return grid if prod(int(size or 0) for size in known) < most else None
+    if grid.guard is not None:
+        return None
+    insert = Inserter(InsertPoint.before(grid), grid)
+    count = insert.constant(1)
+    for extent in grid.extents:
+        count = insert.binary("mul", count, extent)
+    many = at_least(insert, count, most)
+    assert isinstance(many, SSAValue), "some size is not known"
+    few = grid.clone().when(insert.binary("sub", insert.constant(1), many))
+    put_beside(grid, few, many)
+    return few
 
 
 def _only_row(grid: GridOp) -> SSAValue:

@@ -75,19 +75,26 @@ tessera_tile.kernel @tailed profile "fast" (
 }
 
 // -----
-// Rows of 300 000 elements are shared by eight programs with several parts each; the next one is loaded meanwhile.
+// RUN: schedule-scan-rows
+// Rows of 300 000 elements are shared by eight programs with several parts each, the next one of which is loaded while
+// one is scanned, in calls with few rows; in others a program has one each.
 tessera_tile.kernel @looped profile "fast" (
     %x: !tessera_tile.tensor<?x300000xf32> as "X" dims ["M", "300000"] strides [-1, 1] stride_div [1, 1] dim_div [1, 1] align 16 written) {
   %m = tessera_tile.dim %x[0] : !tessera_tile.tensor<?x300000xf32>
   tessera_tile.grid(%m) by [1] {
   ^bb0(%i: index):
     // CHECK: tessera_tile.cluster_rank
+    // CHECK: tessera_tile.cluster_wait
     // CHECK: scf.for {{.*}} iter_args
-    // CHECK: [[NEXT:%\w+]] = tessera_tile.load %x{{.*}} [1, 8192] drop [0]
+    // CHECK: [[NEXT:%\w+]] = tessera_tile.load %x{{.*}} [1, 4096] drop [0]
     // CHECK: tessera_tile.scan "sum"
-    // CHECK: [[AFTER:%\w+]] = tessera_tile.load %x{{.*}} [1, 8192] drop [0]
+    // CHECK: [[AFTER:%\w+]] = tessera_tile.load %x{{.*}} [1, 4096] drop [0]
     // CHECK: tessera_tile.scan "sum" [[NEXT]]
     // CHECK: scf.yield {{.*}}, [[AFTER]]
+    // CHECK: tessera_tile.grid({{.*}}) by [1] when
+    // CHECK-NOT: cluster
+    // CHECK: scf.for {{.*}} iter_args
+    // CHECK: tessera_tile.load %x{{.*}} [1, 4096] drop [0]
     %zero = tessera_tile.constant 0 : index
     %row = tessera_tile.load %x[%i, %zero] [1, 300000] drop [0] : !tessera_tile.tensor<?x300000xf32> -> !tessera_tile.tile<300000xf32>
     %sums = tessera_tile.scan "sum" %row axis 0 : !tessera_tile.tile<300000xf32> -> !tessera_tile.tile<300000xf32>
