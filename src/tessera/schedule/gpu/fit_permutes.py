@@ -16,12 +16,14 @@ After, where X has its neighbours along A and Y along C, in bf16::
     grid(%A, %B, %C) by [8, 8, 64] when <C is long, A is not> { ... }
     grid(%A, %B, %C) by [8, 8, 8] when <neither is> { ... }
 
-Each launch decides from its sizes; where they are known, one is left.
+Each launch decides from its sizes; where they are known, one is left. Blocks that have such runs, and elements of 2
+bytes, are written in runs of 256 bytes where there is enough to do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import product
 from math import prod
 from typing import ClassVar
@@ -34,12 +36,12 @@ from tessera.ir.batching import largest_tile
 from tessera.ir.inserter import Inserter
 from tessera.ir.notes import Unfit, note
 from tessera.ir.regridding import Regrid
+from tessera.ir.tile.elementwise import constant_value
 from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import ReduceOp
 from tessera.ir.tile.structure import GridOp, KernelOp
-from tessera.ir.tile.types import element_of, shape_of
-from tessera.ir.types import dtype_of
+from tessera.ir.tile.types import shape_of
 from tessera.ir.walking import ops_in
 from tessera.lower.facts import nearest
 from tessera.schedule.launch_guards import all_are, at_least
@@ -47,6 +49,11 @@ from tessera.schedule.scheduled_pass import GridPass
 
 RUN_BYTES, LONGEST_RUN = 128, 64
 """A block's run of neighbours has so many bytes, or elements, where it has less than half as written: two sectors."""
+WRITTEN, WRITTEN_BYTES = 128, 2
+"""Elements of 2 bytes of a run that is written, in launches with elements for as many programs as keep memory busy
+(transposes of bf16 matrices in blocks of 64 x 64 and 128 x 64 on an H200, parts of a copy's rate: 4097 x 4099 0.68 and
+0.80, 98297 x 631 0.58 and 0.72, 4100 x 4100 0.75 and 0.89; with runs of 128 that are read 0.68, 0.59 and 0.76)."""
+BUSY_ELEMENTS = 1 << 22
 MOST_ELEMENTS = 4096
 """Of a block that is changed, as long as dimensions without runs have some to give."""
 
@@ -67,42 +74,65 @@ class FitPermutesPass(GridPass):
         asked = self.knobs.batch or self.knobs.num_warps
         if asked or any(isinstance(op, MmaOp | ReduceOp) for op in ops_in(grid)):
             return
-        runs = _runs(kernel, grid)
+        runs, least = _runs(kernel, grid), 1
         short = [number for number, run in runs.items() if grid.block_sizes[number] < run // 2]
-        if len(runs) != 2 or not short:
+        if len(runs) != 2:
+            return
+        if not short:
+            short, least = _written(kernel, grid), BUSY_ELEMENTS
+            runs.update(dict.fromkeys(short, WRITTEN))
+        if not short:
             return
         try:
             regrid = Regrid(kernel, grid)
         except Unfit:
             return
         if not any(number in regrid.fixed for number in runs):
-            _replace(regrid, runs, short)
+            _replace(regrid, runs, short, least)
 
 
 def _runs(kernel: KernelOp, grid: GridOp) -> dict[int, int]:
     """Return the dimensions of a grid along which tiles have neighbours in memory, with how many a run has."""
-    places, largest, runs = list[SSAValue](grid.body.block.args), largest_tile(grid), dict[int, int]()
+    runs = dict[int, int]()
+    for op, number in _accesses(kernel, grid):
+        run = min(LONGEST_RUN, RUN_BYTES // op.element_bytes)
+        runs[number] = max(run, runs.get(number, 1))
+    return runs
+
+
+def _written(kernel: KernelOp, grid: GridOp) -> list[int]:
+    """Return the dimensions along which tiles of 2 bytes an element are written in shorter runs than `WRITTEN`."""
+    stores = [(op, number) for op, number in _accesses(kernel, grid) if isinstance(op, StoreOp)]
+    found = dict.fromkeys(number for op, number in stores if op.element_bytes == WRITTEN_BYTES)
+    return [number for number in found if grid.block_sizes[number] < WRITTEN]
+
+
+def _accesses(kernel: KernelOp, grid: GridOp) -> Iterator[tuple[LoadOp | StoreOp, int]]:
+    """Yield loads and stores of the largest tiles, each with the dimension along which it has neighbours in memory."""
+    places, largest = list[SSAValue](grid.body.block.args), largest_tile(grid)
     for op in grid.walk():
         if not isinstance(op, LoadOp | StoreOp):
             continue
         tile = op.result if isinstance(op, LoadOp) else op.value
         starts = [op.offsets[op.kept[axis]] for axis in nearest(kernel, op)[:1]]
         if prod(shape_of(tile.type)) == largest and starts and starts[0] in places:
-            run = min(LONGEST_RUN, RUN_BYTES // dtype_of(element_of(tile.type)).bytes)
-            number = places.index(starts[0])
-            runs[number] = max(run, runs.get(number, 1))
-    return runs
+            yield op, places.index(starts[0])
 
 
-def _replace(regrid: Regrid, runs: Mapping[int, int], short: Sequence[int]) -> None:
-    """Put launches with longer runs in the place of one, and leave it for the sizes that have none."""
+def _replace(regrid: Regrid, runs: Mapping[int, int], short: Sequence[int], least: int) -> None:
+    """Put launches with longer runs in the place of one, and leave it for the sizes that have none.
+
+    Args:
+        regrid: the launch.
+        runs: how long they are to be, by dimension.
+        short: the dimensions along which they are shorter.
+        least: elements of all programs together that it takes.
+    """
     grid, written = regrid.grid, list(regrid.grid.block_sizes)
     insert = Inserter(InsertPoint.before(grid), grid)
     choices = list[tuple[list[int], SSAValue | None]]()
-    long = {
-        number: at_least(insert, grid.extents[number], runs[number] - runs[number] // 4)  # most of a run
-        for number in short
-    }
+    busy = _have(insert, grid.extents, least)
+    long = {number: _most_of(insert, grid.extents[number], runs[number], busy) for number in short}
     for taken in product((True, False), repeat=len(short)):
         conditions = [(long[number], wanted) for number, wanted in zip(short, taken, strict=True)]
         guard = all_are(insert, [*conditions, *([] if grid.guard is None else [(grid.guard, True)])])
@@ -119,6 +149,22 @@ def _replace(regrid: Regrid, runs: Mapping[int, int], short: Sequence[int]) -> N
     by_sizes = ", as the sizes of a launch say" if len(choices) > 1 else ""
     note(launches[0], "permutes", [f"blocks of {'x'.join(map(str, written))} are moved as {names}{by_sizes}"])
     Rewriter.erase_op(grid)
+
+
+def _have(insert: Inserter, extents: Sequence[SSAValue], least: int) -> SSAValue | bool:
+    """Return whether programs have so many elements together, as 1 or 0 where only a launch knows."""
+    if least == 1:
+        return True
+    known = [constant_value(extent) for extent in extents]
+    if None not in known:
+        return prod(int(size or 0) for size in known) >= least
+    return at_least(insert, reduce(lambda a, b: insert.binary("mul", a, b), extents), least)
+
+
+def _most_of(insert: Inserter, extent: SSAValue, run: int, busy: SSAValue | bool) -> SSAValue | bool:
+    """Return whether a dimension has most of a run, and programs keep memory busy."""
+    both = all_are(insert, [(at_least(insert, extent, run - run // 4), True), (busy, True)])
+    return both if isinstance(both, SSAValue) else both == 1
 
 
 def _with_blocks(regrid: Regrid, blocks: Sequence[int], guard: SSAValue | None) -> GridOp:

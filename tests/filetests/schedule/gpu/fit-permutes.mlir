@@ -85,3 +85,26 @@ tessera_tile.kernel @part profile "fast" (
   }
   tessera_tile.return
 }
+
+// -----
+// Blocks with whole runs are written in longer ones by calls with enough elements.
+tessera_tile.kernel @wide profile "fast" (
+    %x: !tessera_tile.tensor<?x?xbf16> as "X" dims ["A", "B"] strides [-1, 1] stride_div [1, 1] dim_div [1, 1] align 16,
+    %y: !tessera_tile.tensor<?x?xbf16> as "Y" dims ["B", "A"] strides [-1, 1] stride_div [1, 1] dim_div [1, 1] align 16 written) {
+  // CHECK: [[A:%\w+]] = tessera_tile.dim %x[0]
+  // CHECK: [[B:%\w+]] = tessera_tile.dim %x[1]
+  %a = tessera_tile.dim %x[0] : !tessera_tile.tensor<?x?xbf16>
+  %b = tessera_tile.dim %x[1] : !tessera_tile.tensor<?x?xbf16>
+  // CHECK: [[ELEMENTS:%\w+]] = tessera_tile.elementwise "mul"([[A]], [[B]])
+  // CHECK: [[MANY:%\w+]] = tessera_tile.constant 4194304
+  // CHECK: elementwise "floordiv"([[ELEMENTS]], [[MANY]])
+  // CHECK: tessera_tile.grid([[A]], [[B]]) by [128, 64] when {{.*}} {
+  // CHECK: tessera_tile.grid([[A]], [[B]]) by [64, 64] when {{.*}} {
+  tessera_tile.grid(%a, %b) by [64, 64] {
+  ^bb0(%i: index, %j: index):
+    %block = tessera_tile.load %x[%i, %j] [64, 64] : !tessera_tile.tensor<?x?xbf16> -> !tessera_tile.tile<64x64xbf16>
+    %turned = tessera_tile.transpose %block [1, 0] : !tessera_tile.tile<64x64xbf16> -> !tessera_tile.tile<64x64xbf16>
+    tessera_tile.store %turned, %y[%j, %i] [64, 64] : !tessera_tile.tile<64x64xbf16>, !tessera_tile.tensor<?x?xbf16>
+  }
+  tessera_tile.return
+}
