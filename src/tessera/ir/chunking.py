@@ -513,8 +513,8 @@ class Chunk(_Writer):
         self.like = op
         return self.reduce(op, [self.of(source) for source in op.operands], op.axis.data)
 
-    def inside(self, op: ReduceOp | ReduceByOp, least: SSAValue | None = None) -> list[SSAValue]:
-        """Return what a reduction reduces: neutral elements before a place, or before the tile, and behind it."""
+    def inside(self, op: Combining, least: SSAValue | None = None) -> list[SSAValue]:
+        """Return what a reduction or scan combines: neutral elements before a place, or the tile, and behind it."""
         self.like = op
         sources, axis = [self.of(source) for source in op.operands], op.axis.data
         number = element_type(dtypes.i32 if self.passes.size < _MOST_I32 else dtypes.i64)
