@@ -84,13 +84,17 @@ def _mode() -> Any:
     base: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
 
     class Watched(base):
+        supports_higher_order_operators = True
+
         def __init__(self, recorder: Recorder) -> None:
             super().__init__()  # pyright: ignore[reportUnknownMemberType]
             self._recorder = recorder
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            name = func._schema.name
-            if not (name in CREATES or (torch._C.Tag.inplace_view not in func.tags and is_view(func))):
+            is_whole = isinstance(func, torch._ops.HigherOrderOperator)
+            name = func.name() if is_whole else func._schema.name
+            is_harmless = not is_whole and torch._C.Tag.inplace_view not in func.tags and is_view(func)
+            if not (name in CREATES or is_harmless):
                 self._recorder.refuse(f"PyTorch runs {name}")
             return func(*args, **(kwargs or {}))
 

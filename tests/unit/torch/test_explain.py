@@ -52,10 +52,12 @@ def test_what_is_not_tesseras():
     with pytest.raises(ts.CallError, match="ran nothing"):
         ts.torch.explain(torch.sin, torch.ones(3))
 
-    def either(x):
-        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+    from torch._higher_order_ops.map import map as each
 
-    found = ts.torch.explain(torch.compile(either, backend=compiled.backend), torch.ones(4))
+    def several(x):
+        return each(torch.sin, x)
+
+    found = ts.torch.explain(torch.compile(several, backend=compiled.backend), torch.ones(4, 3))
     assert not found.graphs
     assert "control flow" in found.as_traced[0]
     assert "runs as PyTorch traced it" in str(found)

@@ -25,6 +25,7 @@ from tessera.torch.compiled.computed import Computed, values_of
 from tessera.torch.compiled.convert import Converted, Converter
 from tessera.torch.compiled.cuda_graphs import CudaGraphs, reset
 from tessera.torch.compiled.folding import fold
+from tessera.torch.compiled.higher import complete
 from tessera.torch.compiled.layouts import Lies, Order, in_order, order_of, with_gaps
 from tessera.torch.compiled.sharing import partition
 from tessera.torch.compiled.sizes import Unknown
@@ -317,6 +318,7 @@ def compile_graph(traced: Any, fallback: str = "aten", layout: Layout | None = N
     Raises:
         CallError: `no-row` for such an op where they are refused.
     """
+    complete(traced)
     fold(traced)
     layout = layout or layout_of(traced)
     try:

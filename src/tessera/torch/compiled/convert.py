@@ -29,6 +29,7 @@ from tessera.torch.compiled.aten_calls import AtenCall, is_complex
 from tessera.torch.compiled.channels_last import RANKS, Layout, settle_operands, settled
 from tessera.torch.compiled.computed import Computed, number_of, values_of, written
 from tessera.torch.compiled.folding import device_of, no_modes
+from tessera.torch.compiled.higher import is_refused
 from tessera.torch.compiled.layouts import Lies, Order, gaps_of, hint_of, order_of
 from tessera.torch.compiled.registry import row_of
 from tessera.torch.compiled.sizes import Elsewhere, Unknown, dims_of, named_in
@@ -114,7 +115,7 @@ class Converter:
     """The op that is being converted."""
 
     def __init__(self, traced: Any, layout: Layout, shown: Mapping[int, Any] = MappingProxyType({})) -> None:
-        if any(isinstance(node.target, torch._ops.HigherOrderOperator) for node in traced.graph.nodes):
+        if any(map(is_refused, traced.graph.nodes)):
             raise Unknown("control flow, or effects")
         self._traced, self._shown = traced, shown
         self.layout = layout
@@ -127,14 +128,18 @@ class Converter:
         self._rows = 0
         places = [node for node in traced.graph.nodes if node.op == "placeholder"]
         self._places = {node: at for at, node in enumerate(places)}
-        held = [node for node in traced.graph.nodes if node.op == "get_attr"]
+        found = {node: getattr(traced, node.target) for node in traced.graph.nodes if node.op == "get_attr"}
+        self._values |= {node: one for node, one in found.items() if isinstance(one, torch.nn.Module)}
+        held: list[Any] = [node for node in found if node not in self._values]
         self.device = device_of(traced)
-        self._constants = tuple(self._beside(getattr(traced, node.target)) for node in held)
+        self._constants = tuple(self._beside(found[node]) for node in held)
         tensors = [(node, node.meta["val"]) for node in places if isinstance(node.meta.get("val"), torch.Tensor)]
         self._arguments = tuple(places.index(node) for node, _ in tensors)
+        if not tensors and not held:
+            held, self._constants = [None], (self._beside(torch.zeros(())),)  # something that tells the device
         tensors += list(zip(held, self._constants, strict=True))
-        if not tensors or not all(isinstance(fake, torch.Tensor) for _, fake in tensors):
-            raise Unknown("a graph without tensors")
+        if not all(isinstance(fake, torch.Tensor) for _, fake in tensors):
+            raise Unknown("a constant that is no tensor")
         if any(fake.device != self.device for _, fake in tensors):
             raise Unknown("tensors on several devices")
         orders = {number: layout.order_of(node, fake) for number, (node, fake) in enumerate(tensors)}

@@ -59,9 +59,9 @@ def fold(traced: Any) -> None:
 
 def device_of(traced: Any) -> Any:
     """Return where a graph's tensors are: single numbers of the CPU may be beside those of a GPU."""
-    given = [node for node in traced.graph.nodes if node.op == "placeholder"]
-    fakes = [node.meta.get("val") for node in given or traced.graph.nodes]
-    devices = [fake.device for fake in fakes if isinstance(fake, torch.Tensor)]
+    fakes = [(node.op, node.meta.get("val")) for node in traced.graph.nodes]
+    given = [(op == "placeholder", fake.device) for op, fake in fakes if isinstance(fake, torch.Tensor)]
+    devices = [device for is_given, device in given if is_given] or [device for _, device in given]
     return next((one for one in devices if one.type != CPU.kind), torch.device(CPU.kind))
 
 

@@ -1,0 +1,69 @@
+"""Ops of higher order in `torch.compile(backend="tessera")`: they run between kernels, as eager PyTorch runs them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+
+from tessera.torch.compiled import backend as compiled  # noqa: E402 - only where PyTorch is
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch._dynamo.reset()
+    compiled.reports.clear()
+
+
+def both_ways(function: Callable[..., Any], eager: Callable[..., Any], *given: Any, left: list[set[str]]) -> None:
+    """Compare results and gradients of several calls with eager PyTorch's; graphs leave just these ops as they are."""
+    got = torch.compile(function, backend=compiled.backend)
+    for factor in (1, -1, 0.5):
+        results = []
+        for run in (eager, got):
+            torch.manual_seed(1)
+            floats = [(one * factor).requires_grad_() for one in given]
+            found = run(*floats)
+            results.append((found, *torch.autograd.grad(found.sum(), floats)))
+        torch.testing.assert_close(*results[::-1], rtol=1e-10, atol=1e-10)
+    assert [set(report.left) for report in compiled.reports] == left
+    assert all(report.kernels and not report.reason for report in compiled.reports), compiled.reports
+
+
+def test_random_ops_that_a_checkpoint_computes_again():
+    def block(x):
+        return F.dropout(x.tanh(), 0.3).sin() * torch.rand(4, 9)
+
+    def function(x):
+        return torch.utils.checkpoint.checkpoint(block, x * 1.5, use_reentrant=False).exp()
+
+    random = [{"run_and_save_rng_state"}, {"run_with_rng_state"}]
+    both_ways(function, function, torch.randn(4, 9, dtype=torch.float64), left=random)
+
+
+def test_branches():
+    def function(x):
+        return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos() + 1, (x * 2,)).exp()
+
+    def eager(x):
+        return (torch.sin(x * 2) if x.sum() > 0 else torch.cos(x * 2) + 1).exp()
+
+    both_ways(function, eager, torch.rand(4, 5, dtype=torch.float64), left=[{"cond"}, {"cond"}])
+
+
+def test_effects():
+    def function(x):
+        return torch.linalg.inv(x @ x.mT + torch.eye(4, dtype=x.dtype)).exp() @ x
+
+    checked = {"aten.linalg_inv_ex.default", "with_effects"}
+    both_ways(function, function, torch.randn(4, 4, dtype=torch.float64), left=[checked, set()])
+
+
+def test_an_effect_raises():
+    inverse = torch.compile(lambda x: torch.linalg.inv(x * 2).exp(), backend=compiled.backend)
+    for _ in range(3):
+        inverse(torch.eye(3))
+        with pytest.raises(RuntimeError, match="singular"):
+            inverse(torch.zeros(3, 3))
