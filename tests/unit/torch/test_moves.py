@@ -240,6 +240,18 @@ def test_pools_and_larger_images(name):
         assert kernels() == counts
 
 
+@pytest.mark.parametrize("sizes", [1, (3, 2)])
+def test_the_largest_of_windows_of_sizes_that_change(sizes):
+    def function(x):
+        return F.adaptive_max_pool2d(x, sizes, return_indices=True)
+
+    got = torch.compile(function, backend=compiled.backend, dynamic=True)
+    for height, width in ((29, 31), (9, 7), (2, 14)):
+        x = torch.randint(-9, 9, (2, 3, height, width)).double()
+        one_way(function, got, x / 3)
+    assert not any(report.left or report.reason for report in compiled.reports), compiled.reports
+
+
 @pytest.mark.parametrize("args", [(2,), (3, 2, 1), (2, 1, 0, 2)])
 def test_places_of_extremes(args):
     def function(x):

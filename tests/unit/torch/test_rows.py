@@ -159,6 +159,87 @@ def sampled(x, grid):
     return (F.grid_sample(image, grid.tanh() * 1.5, padding_mode="border", align_corners=True),)
 
 
+SAMPLES = [
+    (mode, outside)
+    for mode in ("nearest", "bicubic", "bilinear")
+    for outside in ("zeros", "border", "reflection")
+    if mode != "bilinear" or outside == "reflection"
+]
+
+
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize(("mode", "outside"), SAMPLES)
+def test_samples_of_images(mode, outside, corners):
+    def function(x, grid):
+        return (F.grid_sample(x, grid * 0.8, mode, outside, corners),)
+
+    both_ways(function, reals((2, 3, 5, 4), (2, 3, 2, 2))())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_next_numbers(dtype):
+    info = torch.finfo(dtype)
+    least, normal_ = info.smallest_normal * info.eps, info.smallest_normal
+    edges = [0.0, least, normal_ - least, normal_, 2 * normal_, normal_ / info.eps, 1.0, 2 - info.eps, 2.0, info.max]
+    x = torch.tensor([*edges, *(3.3**power for power in range(-30, 31, 3)), math.inf, math.nan], dtype=dtype)
+    x = torch.cat([x, -x])
+
+    def function(x):
+        return [torch.nextafter(x, y) for y in (x.flip(0), x * 0, x * 0 + 9, -x, x, torch.full_like(x, -math.inf))]
+
+    found = torch.compile(function, backend=compiled.backend)(x)
+    for one, wanted in zip(found, function(x), strict=True):
+        torch.testing.assert_close(one, wanted, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(one.signbit() | one.isnan(), wanted.signbit() | wanted.isnan())
+    assert not compiled.reports[-1].left
+
+
+def test_the_inverse_of_erf_is_as_exact_as_pytorch_has_it():
+    x = torch.cat([torch.linspace(-1, 1, 999)[1:-1], torch.tensor([1e-30, 1 - 2**-23, 2**-23 - 1, 1.0, -1.0, 1.5])])
+    found, eager, wide = torch.compile(torch.erfinv, backend=compiled.backend)(x), x.erfinv(), x.double().erfinv()
+    torch.testing.assert_close(found, eager, equal_nan=True)
+    inside = wide.isfinite()
+    errors = [((one - wide) / wide)[inside].nan_to_num().abs().max() for one in (found, eager)]
+    assert errors[0] <= 1.5 * errors[1]
+
+
+def made():
+    """Take no tensor."""
+    ranges = torch.arange(7), torch.arange(0.5, 4), torch.linspace(0, 1, 9), torch.tril_indices(4, 3)
+    return *ranges, torch.eye(4), torch.full((2, 3), 3.5), torch.zeros(3, 4), torch.ones(5, dtype=torch.bfloat16)
+
+
+def test_graphs_without_tensors():
+    both_ways(made, ())
+
+
+def test_ranges_between_tensors():
+    def function(a, b):
+        return torch.linspace(a, b, 7), torch.linspace(a, 2.0, 5), torch.linspace(-1, b, 4), torch.logspace(a, b, 5)
+
+    both_ways(function, (torch.tensor(0.3), torch.tensor(1.7)), tolerance=1e-6)
+
+
+def written(x, y):
+    """Write parts of memory."""
+    places = ((3, 2), (1, 3), 2), ((3, 2), (2, 1), 0), ((2, 3), (3, 1), 14)
+    parts = [torch.as_strided_scatter(x, y.reshape(sizes), sizes, *rest) for sizes, *rest in places]
+    return *parts, torch.as_strided_scatter(x, x.sin(), (4, 5), (5, 1)), x.sum().unfold(0, 1, 1) * 2
+
+
+def test_parts_of_memory():
+    both_ways(written, reals((4, 5), (3, 2))())
+
+
+def test_the_mean_of_turned_images():
+    """A mean of channels last lets PyTorch write its gradient by strides."""
+
+    def function(x, w):
+        return (F.adaptive_avg_pool2d((x.permute(0, 2, 3, 1) @ w).permute(0, 3, 1, 2), 1).flatten(1),)
+
+    both_ways(function, reals((2, 3, 4, 4), (3, 5))())
+
+
 def weight_norm(x):
     return torch._weight_norm(x, x[:, :1].abs() + 1, 0), torch._weight_norm(x, x[:1] + 3, 1)
 

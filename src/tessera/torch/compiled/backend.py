@@ -127,7 +127,8 @@ def decompositions() -> dict[Any, Any]:
     table: dict[Any, Any] = {**_decomp._core_aten_decompositions_post_autograd(), **_decomp.get_decompositions(_APART)}
     for op in _WHOLE:
         for overload in op.overloads():
-            table.pop(getattr(op, overload), None)
+            if "Tensor_" not in overload and "_Tensor" not in overload:  # a range between tensors
+                table.pop(getattr(op, overload), None)
     table |= apart.table()
     table[norms.LAYER_NORM] = norms.over_one_element(table[norms.LAYER_NORM])
     return table | single.table(table) | nothing.table(table)

@@ -1,7 +1,7 @@
 """Images sampled between their pixels, and where.
 
-PyTorch's gradient of a sample has no parts, here four pixels are read and weighted; its gradient of a grid takes no
-sizes that are symbols.
+PyTorch's gradient of a sample has no parts, here pixels are read and weighted by ops that have gradients; its gradient
+of a grid takes no sizes that are symbols.
 """
 
 from __future__ import annotations
@@ -14,15 +14,23 @@ torch: Any = import_module("torch")
 _functional: Any = torch.nn.functional
 _sample = _functional.grid_sample
 _grid = _functional.affine_grid
+_parts: Any = import_module("torch._decomp.decompositions")
+_MODES = ("bilinear", "nearest", "bicubic")
+_OUTSIDE = ("zeros", "border", "reflection")
 
 
 def sampled(
     image: Any, grid: Any, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = None
 ) -> Any:
     """Return what `torch.nn.functional.grid_sample` gives."""
-    if image.ndim != 4 or mode != "bilinear" or padding_mode not in ("zeros", "border"):
-        return _sample(image, grid, mode, padding_mode, align_corners)
     wide = torch.float64 if image.dtype == torch.float64 else torch.float32
+    if image.ndim != 4 or mode not in _MODES or padding_mode not in _OUTSIDE:
+        return _sample(image, grid, mode, padding_mode, align_corners)
+    if mode != "bilinear" or padding_mode == "reflection":
+        how = _MODES.index(mode), _OUTSIDE.index(padding_mode), bool(align_corners)
+        found = _parts._grid_sampler_2d(image.to(wide), grid.to(wide), *how, False)
+        # PyTorch's gradient of places is 0 where the nearest pixels are taken.
+        return torch.where(torch.ones_like(found, dtype=torch.bool), found, grid[:, None, ..., 0]).to(image.dtype)
     sizes = image.shape[3], image.shape[2]
     at = [_pixel(grid[..., axis].to(wide), size, bool(align_corners)) for axis, size in enumerate(sizes)]
     if padding_mode == "border":

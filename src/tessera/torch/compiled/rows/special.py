@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import reduce
+from importlib import import_module
 from typing import Any
 
+from tessera.numerics.dtypes import f64
+from tessera.ops.arrays import torch_dtypes
 from tessera.torch.compiled.convert import Converter, F
 from tessera.torch.compiled.registry import row
 from tessera.torch.compiled.rows.points import check_divisor
 from tessera.torch.compiled.sizes import Unknown
 
+torch: Any = import_module("torch")
 HUGE = 1e9
 """Beyond, `x * x + 1` is `x * x`."""
 
@@ -69,23 +73,25 @@ def _polynomial(f: F, x: Any, coefficients: Sequence[float]) -> Any:
 def _erfinv(c: Converter, x: Any) -> Any:
     """Write the inverse of erf.
 
-    Source: Giles, Approximating the erfinv function, 2011; f64 takes two of Newton's steps more.
+    Source: Giles, Approximating the erfinv function, 2011, which has seven digits; f64 takes two of Newton's steps
+    more, f32 one, in f64.
     """
+    dtype = c.result_dtype()
 
     def formula(f: F, x: Any) -> Any:
         w = f("neg", f("log", f("mul", f("sub", 1.0, x), f("add", 1.0, x))))
         centre = _polynomial(f, f("sub", w, 2.5), _CENTRE)
         tail = _polynomial(f, f("sub", f("sqrt", w), 3.0), _TAIL)
         found = f("mul", f("select", f("lt", w, 5.0), centre, tail), x)
-        if wide:
-            for _ in range(2):
+        if dtype.bits > 16:
+            for _ in range(dtype.bits // 32):
                 slope = f("mul", f("exp", f("neg", f("mul", found, found))), 2 / math.sqrt(math.pi))
                 rest = f("sub", f("erfc", f("abs", found)), f("sub", 1.0, f("abs", x)))
                 found = f("add", found, f("mul", f("div", rest, slope), f("copysign", 1.0, x)))
         return f("select", f("eq", f("abs", x), 1.0), f("mul", x, math.inf), found)
 
-    wide = c.result_dtype().name == "f64"
-    return c.elementwise(formula, (x,), "INT_TO_FLOAT")
+    given = x if dtype.bits <= 16 else c.w.cast(x, f64)
+    return c.w.cast(c.elementwise(formula, (given,), "INT_TO_FLOAT"), dtype)
 
 
 _SHIFT = 8
@@ -156,6 +162,32 @@ def _of_two(c: Converter, a: Any, b: Any) -> Any:
     fn = str(c.node.target).split(".")[1]
     kind = "DEFAULT" if fn == "hypot" else "INT_TO_FLOAT"
     return c.elementwise(lambda f, x, y: f(fn, x, y), (a, b), kind)
+
+
+@row("nextafter.default")
+def _next(c: Converter, a: Any, b: Any) -> Any:
+    """Write the number beside another one, on the side of a third.
+
+    Source: Rump, Zimmermann, Boldo, Melquiond, Computing predecessor and successor in rounding to nearest, 2009.
+    """
+    info = torch.finfo(torch_dtypes()[c.result_dtype().name])
+    unit, least, shift = info.eps / 2, info.smallest_normal * info.eps, info.eps**-2
+
+    def formula(f: F, x: Any, y: Any) -> Any:
+        up = f("sub", f("select", f("gt", y, x), 1.0, 0.0), 0.5)
+        size = f("abs", x)
+        large = f("select", f("lt", size, 1.0), f("mul", x, shift), x)  # so that half a step is no subnormal number
+        step = f("rounded_mul", f("abs", large), unit * (1 + 2 * unit))
+        found = f("add", large, f("copysign", step, up))
+        found = f("select", f("lt", size, 1.0), f("mul", found, 1 / shift), found)
+        near = f("add", x, f("copysign", least, up))
+        found = f("select", f("lt", size, info.smallest_normal * 2), near, found)
+        found = f("select", f("isinf", x), f("copysign", info.max, x), found)
+        found = f("select", f("eq", found, 0.0), f("copysign", 0.0, x), found)
+        found = f("select", f("eq", x, y), y, found)
+        return f("select", f("or", f("isnan", x), f("isnan", y)), math.nan, found)
+
+    return c.elementwise(formula, (a, b), "DEFAULT")
 
 
 @row("fmax.default", "fmin.default")

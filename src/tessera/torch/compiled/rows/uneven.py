@@ -170,6 +170,8 @@ def mean_back(c: Converter, g: Any, own: Sequence[Dim], rank: int) -> Any:
 @row("adaptive_max_pool2d.default", "adaptive_max_pool3d.default")
 def _largest(c: Converter, x: Any, _sizes_: Any) -> Any:
     rank, dims = 2 if "2d" in str(c.node.target) else 3, c.results_dims()[0]
+    if not _are_small(c.dims(x), dims, rank):
+        return _largest_of_all(c, x, dims, rank)
     best: Any = None
     number: Any = None
     for places, inside in _elements(c, c.dims(x), dims, rank):
@@ -189,8 +191,27 @@ def _number(c: Converter, own: Sequence[Dim], places: Sequence[Any]) -> Any:
     total: Any = None
     for place, size in zip(places, own[-len(places) :], strict=True):
         at = c.w.cast(place, i64)
-        total = at if total is None else c.w.apply("add", c.w.apply("mul", total, size.scale), at)
+        total = at if total is None else c.w.apply("add", c.w.apply("mul", total, c.w.size(size, i64)), at)
     return total
+
+
+def _largest_of_all(c: Converter, x: Any, dims: Sequence[Dim], rank: int) -> list[Any]:
+    """Return the largest element of each window, of any size, and which it is: the first one of equal ones."""
+    own, first = c.dims(x), len(dims) - rank
+    shape, axes = [*dims, *own[first:]], [*range(first + rank, first + 2 * rank)]
+    inside: Any = None
+    for axis in range(first, first + rank):
+        start, end = _bounds(c, shape, axis, own[axis], dims[axis])
+        at = c.w.iota(shape, axis + rank, c.w_dtype(start))
+        here = c.w.apply("and", c.w.apply("ge", at, start), c.w.apply("lt", at, end))
+        inside = here if inside is None else c.w.apply("and", inside, here)
+    value = c.w.with_ones(x, [*range(first, first + rank)])
+    value = c.w.apply("select", inside, value, float("-inf"), dtype=c.w_dtype(x))
+    best = c.w.reduce("max", value, axes, True)
+    is_best = c.w.apply("and", inside, c.w.apply("or", c.w.apply("eq", value, best), c.w.apply("isnan", value)))
+    numbers = _number(c, own, [c.w.iota(shape, axis, i64) for axis in axes])
+    numbers = c.w.apply("select", is_best, numbers, (1 << 63) - 1, dtype=i64)
+    return [c.w.reshape(best, dims), c.w.reduce("min", numbers, axes)]
 
 
 @row("adaptive_max_pool2d_backward.default", "adaptive_max_pool3d_backward.default")
@@ -198,6 +219,12 @@ def _largest_back(c: Converter, g: Any, x: Any, numbers: Any) -> Any:
     rank, own = 2 if "2d" in str(c.node.target) else 3, c.dims(x)
     mine = _number(c, own, [c.w.iota(own, axis, i64) for axis in range(len(own) - rank, len(own))])
     wide = c.w.cast(g, computed_in(c.w_dtype(g)))
+    if not _are_small(own, c.dims(g), rank):
+        last = len(own) + rank
+        given, which = (c.w.with_ones(one, [*range(len(own), last)]) for one in (wide, numbers))
+        here = c.w.apply("eq", which, c.w.with_ones(mine, [*range(len(own) - rank, len(own))]))
+        part = c.w.apply("select", here, given, 0.0, dtype=c.w_dtype(wide))
+        return c.w.reduce("sum", part, [*range(len(own) - rank, len(own))])
     total: Any = None
     for places, inside in _covering(c, own, c.dims(g), rank):
         here = c.w.apply("and", inside, c.w.apply("eq", c.w.take(numbers, places, own), mine))

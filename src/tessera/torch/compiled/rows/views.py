@@ -13,7 +13,7 @@ from tessera.ir.graph.types import ONE, ZERO, product
 from tessera.numerics.dtypes import computed_in, i64
 from tessera.schedule.fuse.places import root_of
 from tessera.target.dims import Dim
-from tessera.torch.compiled.convert import Converter, order_of
+from tessera.torch.compiled.convert import Converter, hint_of, order_of
 from tessera.torch.compiled.registry import row
 from tessera.torch.compiled.sizes import Elsewhere, Unknown, dim_of, fixed
 
@@ -252,7 +252,7 @@ def select_scattered(c: Converter, x: Any, part: Any, axis: int, index: Any) -> 
 def _windows(c: Converter, x: Any, axis: int, size: Any, step: int) -> Any:
     dims, rank = c.result_dims(), len(c.dims(x))
     if rank == 0:
-        raise Unknown("windows of a number")
+        return c.w.broadcast_to(x, dims)
     axis %= rank
     start = c.w.apply("mul", c.w.iota(dims, axis, i64), step)
     at = c.w.apply("add", start, c.w.iota(dims, rank, i64))
@@ -266,7 +266,9 @@ MOST_SHARED = 32
 @row("unfold_backward.default")
 def _windows_back(c: Converter, g: Any, _sizes: Any, axis: int, size: Any, step: int) -> Any:
     dims, rank = c.result_dims(), len(c.dims(g)) - 1
-    if not isinstance(size, int) or -(-size // step) > MOST_SHARED or not rank:
+    if not rank:
+        return c.w.reduce("sum", g, [0])
+    if not isinstance(size, int) or -(-size // step) > MOST_SHARED:
         raise Unknown("elements in many windows")
     axis %= rank
     at = c.w.iota(dims, axis, i64)
@@ -341,3 +343,30 @@ def _by_strides(c: Converter, x: Any, sizes: Sequence[Any], strides: Sequence[An
         moved = c.w.apply("mul", c.w.iota(dims, axis, i64), c.w.size(dim_of(stride), i64))
         place = c.w.apply("add", place, moved)
     return c.w.take(flat, [place], dims)
+
+
+@row("as_strided_scatter.default")
+def _set_by_strides(
+    c: Converter, x: Any, part: Any, sizes: Sequence[Any], strides: Sequence[Any], offset: Any = None
+) -> Any:
+    """Write elements where they lie in memory, side by side, of what lies there without gaps, from its beginning on."""
+    fake = c.node.args[0].meta["val"]
+    first = 0 if offset is None else offset
+    if not fake.is_contiguous() or fake.storage_offset() != 0 or not isinstance(first, int):
+        raise Unknown("as_strided_scatter into memory with gaps")
+    axes = sorted(range(len(sizes)), key=lambda axis: (-hint_of(strides[axis]), axis))
+    count: Any = 1
+    for axis in reversed(axes):
+        if sizes[axis] != 1 and strides[axis] != count:
+            raise Unknown("as_strided_scatter of elements with gaps")
+        count = count * sizes[axis]
+    own, length = c.dims(x), dim_of(count)
+    flat = c.w.reshape(c.w.cast(c.w.transpose(part, axes), c.w_dtype(x)), [length])
+    if c.w.same(length, product(own)):
+        return c.w.reshape(flat, own)
+    if not length.is_static or not product(own).is_static:
+        raise Unknown("as_strided_scatter of a part by sizes")
+    before, rest = c.w.reshape(x, [product(own)]), product(own).scale - first - length.scale
+    ends = [(0, first), (first + length.scale, rest)]
+    front, back = (c.w.slice(before, [ZERO + at], [1], [ZERO + many]) if many else None for at, many in ends)
+    return c.w.reshape(c.w.concat([one for one in (front, flat, back) if one is not None], 0), own)
