@@ -16,7 +16,7 @@ from tessera.frontend.convert import (
     cast_to,
     common_element,
     constant,
-    element_in_tiles,
+    default_element,
     operand,
     reshape_to,
     static_int,
@@ -88,7 +88,7 @@ def transpose(b: Builder, x: Any, perm: Any) -> Tile | Shared:
 @compiles(tile.broadcast_to)
 def _broadcast_to(b: Builder, x: Any, shape: Any) -> Tile:
     ready = operand(b, x, "broadcast_to")
-    ssa = ready.ssa if isinstance(ready, Value) else constant(b, ready, element_in_tiles([ready]))
+    ssa = ready.ssa if isinstance(ready, Value) else constant(b, ready, default_element(ready))
     return Tile(broadcast_to(b, ssa, static_shape(b, shape, "broadcast_to"), "broadcast_to"))
 
 
