@@ -10,7 +10,8 @@ import tessera as ts
 from tessera import ops as op
 from tessera.ops import arrays
 from tessera.ops.attn import fp8_kernels as kernels
-from tessera.ops.attn.fp8_steps import forward_constants
+from tessera.ops.attn.blocks import Blocks
+from tessera.ops.attn.fp8_steps import blocks_of, forward_constants
 from tessera.target.registry import target_named
 from tests.unit.ops import library as lib
 from tests.unit.ops.test_flash_attention import emulated
@@ -233,7 +234,7 @@ def test_what_gpus_would_compute(target, causal):
     ones = [np.ones(shape, np.float32) for shape in ((1, 2, 1), (1, 1, 1), (1, 1))]
     found, lse = np.full(exact.shape, np.nan, np.float32), np.full(sums.shape, np.nan, np.float32)
     given = {"causal": causal, "block": False, "empties": False, "C": ts.fp8_e4m3, "O": ts.f32}
-    given |= forward_constants(target_named(target), ts.fp8_e4m3, (32, 32))
+    given |= forward_constants(Blocks(target_named(target), ts.fp8_e4m3, (32, 32)))
     sizes = {"B": 1, "H": 2, "G": 1, "M": 40, "N": 200, "L": 256, "D": 32, "E": 32, "X": 1, "Y": 1}
     arguments = [q, k, padded(v, E4M3), *ones, found, lse]
     emulated(kernels.forward, target, arguments, sizes, (32**-0.5,), **given)
@@ -243,6 +244,24 @@ def test_what_gpus_would_compute(target, causal):
     options = {name: one for name, one in given.items() if name not in "CO"}
     kernels.forward(*arguments[:6], again, None, 32**-0.5, **options)
     assert error(found, arrays.host(again)) < 2e-3
+
+
+def test_three_warpgroups_of_hopper_divide_queries():
+    target, rng = target_named("sm_90a"), np.random.default_rng(13)
+    long = (4096, 4096), (64, 64), False
+    given = forward_constants(blocks_of(target, ts.fp8_e4m3, (64, 64), *long, block=False))
+    assert given == {"BM": 192, "BN": 128}
+    assert forward_constants(blocks_of(target, ts.fp8_e4m3, (64, 64), *long, block=True)) == {"BM": 128, "BN": 128}
+    q, k, v = operands(rng, (1, 1, 1, 200, 140, 64, 64), E4M3)
+    exact = attention.reference(q, k, v)
+    ones, found = (
+        [np.ones(shape, np.float32) for shape in ((1, 1, 1), (1, 1, 1), (1, 1))],
+        np.full(exact.shape, np.nan, np.float32),
+    )
+    given |= {"causal": False, "block": False, "empties": False, "C": ts.fp8_e4m3, "O": ts.f32, "lse": None}
+    sizes = {"B": 1, "H": 1, "G": 1, "M": 200, "N": 140, "L": 256, "D": 64, "E": 64, "X": 1, "Y": 1}
+    emulated(kernels.forward, "sm_90a", [q, k, padded(v, E4M3), *ones, found], sizes, (64**-0.5,), **given)
+    assert error(found, exact) < ROUND / 2
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])

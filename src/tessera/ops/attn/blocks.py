@@ -152,7 +152,7 @@ class Blocks:
         """Return the blocks to choose from."""
         if max(self.head) <= _FEWER_HEAD:
             return [_USUAL, _HIGH_BY_FEW]
-        plain = not (self.causal or self.capped or self.biased)
+        plain = self.dtype.bits == 16 and not (self.causal or self.capped or self.biased)
         return [_USUAL, _HIGH, _LONG_STEPS] if plain else [_USUAL, _HIGH]
 
     def _time(self, form: Form) -> float:

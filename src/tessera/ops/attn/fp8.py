@@ -13,7 +13,7 @@ from tessera.numerics.dtypes import DType, bf16, fp8_e4m3
 from tessera.ops import arrays, axes, rows
 from tessera.ops.attn import fp8_kernels as kernels
 from tessera.ops.attn.flash import Layout, by_layout, first_two_turned, flash_attention, operands
-from tessera.ops.attn.fp8_steps import CODES, FORWARD, factor, forward_constants, is_rounded, padded
+from tessera.ops.attn.fp8_steps import CODES, FORWARD, blocks_of, factor, forward_constants, is_rounded, padded
 from tessera.ops.operation import library_op
 from tessera.ops.refusals import checked, refused
 from tessera.ops.steps import needs_gradient
@@ -153,7 +153,9 @@ class FlashAttentionFp8:
         wide = head_dim if value_dim is None else value_dim
         sizes = {"B": 4, "H": 16, "G": 16, "M": 4096, "N": 4096, "D": head_dim, "E": wide, "L": padded(4096)}
         given: dict[str, Any] = {"causal": causal, "block": scale == "block", "empties": False}
-        given |= {"C": dtype, "O": out_dtype} | forward_constants(target_record(target), dtype, (head_dim, wide))
+        sides = (4096, 4096), (64, 64), causal, scale == "block"
+        blocks = blocks_of(target_record(target), dtype, (head_dim, wide), *sides)
+        given |= {"C": dtype, "O": out_dtype} | forward_constants(blocks)
         return compiled(kernels.forward, target, dump, sizes, **given)
 
     @staticmethod

@@ -22,12 +22,27 @@ def is_rounded(array: Any) -> bool:
     return arrays.dtype_of(array).name in CODES
 
 
-def forward_constants(target: TargetRecord, dtype: DType, head: tuple[int, int]) -> dict[str, Any]:
-    """Return the constants of the forward kernel that a machine decides."""
-    blocks = Blocks(target, dtype, head).forward()
+def forward_constants(blocks: Blocks) -> dict[str, Any]:
+    """Return the constants of the forward kernel that a machine and a call decide."""
+    target, found = blocks.target, blocks.forward()
     if target.simt and not target.has("wgmma"):
-        blocks = {name: min(rows_of, _FEWER) for name, rows_of in blocks.items()}
-    return blocks
+        return {name: min(rows_of, _FEWER) for name, rows_of in found.items()}
+    return found
+
+
+def blocks_of(
+    target: TargetRecord,
+    dtype: DType,
+    head: tuple[int, int],
+    lengths: tuple[int, int],
+    heads: tuple[int, int],
+    causal: bool,
+    block: bool,
+) -> Blocks:
+    """Return the blocks for a call; none is of queries or keys of two scales where each of their blocks has its own."""
+    if block:
+        return Blocks(target, dtype, head)
+    return Blocks(target, dtype, head, lengths, heads, causal=causal)
 
 
 def padded(keys: Any) -> Any:
@@ -101,7 +116,9 @@ def _launch(
 def run(results: Arguments, q: Any, k: Any, v: Any, scales: Arguments, scale: float, causal: bool, block: bool) -> None:
     """Compute results of numbers that are rounded, with values as `quantized_values` gives them."""
     head = int(q.shape[3]), int(v.shape[2])
-    given = forward_constants(rows.record_of(q), arrays.dtype_of(q), head)
+    lengths = int(q.shape[2]), int(k.shape[2])
+    heads = int(q.shape[0] * q.shape[1]), int(k.shape[0] * k.shape[1])
+    given = forward_constants(blocks_of(rows.record_of(q), arrays.dtype_of(q), head, lengths, heads, causal, block))
     empties = causal and q.shape[2] > k.shape[2]
     (q_scale, k_scale, v_scale), (out, lse) = scales, results
     given |= {"causal": causal, "block": block, "empties": empties}
