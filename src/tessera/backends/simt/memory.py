@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import pairwise
 from math import gcd
 from typing import Any
 
@@ -15,7 +14,7 @@ from tessera.backends.llvm.ops import I32, I64
 from tessera.backends.llvm.types import LLVMType
 from tessera.backends.simt.around import Load, load_around, shared_load
 from tessera.backends.simt.emitter import SIMT, Access, SimtEmitter, copies, register_accesses
-from tessera.backends.simt.shifted_stores import passes_on, store_shifted
+from tessera.backends.simt.shifted_stores import access_behind, passes_on, store_shifted
 from tessera.ir.layouts import LANE, OFFSET, REGISTER, WARP, LinearLayout, blocked
 from tessera.ir.target.arithmetic import constant_value
 from tessera.ir.target.memory import (
@@ -329,14 +328,7 @@ def _load_shifted(
         next_inside = box.touches(moved_along(at, early, count), early, count, apart)
     both = emitter.both(next_inside, ops.compare("ne", I64, behind, "0"))
     words = emitter.load_holding(aligned, inside, 4) + emitter.load_holding(after, both, 4)
-    for size in (8, 4):
-        moved = ops.compare("ne", I64, ops.binary("and", I64, behind, str(size)), "0")
-        step, left = size // 4, len(words) - size // 4
-        words = [ops.select(I32, moved, words[place + step], words[place]) for place in range(left)]
-    if dtype.bytes < 4:
-        bits = ops.binary("shl", I32, ops.binary("and", I32, ops.convert("trunc", I64, behind, I32), "3"), "3")
-        words = [ops.intrinsic("fshr", I32, high, low, bits) for low, high in pairwise(words)]
-    return emitter.unpack(words[: WIDEST // 4], dtype, count)
+    return emitter.unpack(access_behind(emitter, words, behind, dtype), dtype, count)
 
 
 def _load_early(

@@ -30,6 +30,26 @@ WORD_BYTES = 4
 I1 = LLVMType("i1")
 
 
+def access_behind(emitter: SimtEmitter, words: Sequence[str], behind: str, dtype: DType) -> list[str]:
+    """Return the words of the 16 bytes that begin so many bytes, fewer than 16, behind the first of 32.
+
+    Args:
+        emitter: the emitter.
+        words: 32 bytes.
+        behind: an i64, a multiple of an element.
+        dtype: the elements.
+    """
+    ops, left = emitter.ops, list(words)
+    for size in (8, 4):
+        moved = ops.compare("ne", I64, ops.binary("and", I64, behind, str(size)), "0")
+        step = size // WORD_BYTES
+        left = [ops.select(I32, moved, left[n + step], left[n]) for n in range(len(left) - step)]
+    if dtype.bytes < WORD_BYTES:
+        bits = ops.binary("shl", I32, ops.binary("and", I32, ops.convert("trunc", I64, behind, I32), "3"), "3")
+        left = [ops.intrinsic("fshr", I32, high, low, bits) for low, high in pairwise(left)]
+    return left[: WIDEST // WORD_BYTES]
+
+
 def passes_on(layout: LinearLayout, axis: int, count: int, dtype: DType) -> bool:
     """Return whether the lanes of a warp hold runs of 16 bytes that follow each other along an axis."""
     steps = [[count << bit if at == axis else 0 for at in range(len(layout.out_sizes))] for bit in range(16)]
@@ -63,28 +83,16 @@ def store_shifted(
     following = ops.binary("and", I32, ops.binary("add", I32, lane, "1"), last)
     towards = ops.binary("xor", I32, lane, following)
     words = own + [emitter.shuffle_xor(word, towards) for word in own]
-    kept = ops.binary("sub", I32, str(WIDEST), ops.convert("trunc", I64, box.behind(), I32))
-    for size in (8, 4):
-        moved = ops.compare("ne", I32, ops.binary("and", I32, kept, str(size)), "0")
-        step = size // WORD_BYTES
-        words = [ops.select(I32, moved, words[n + step], words[n]) for n in range(len(words) - step)]
-    if dtype.bytes < WORD_BYTES:
-        bits = ops.binary("shl", I32, ops.binary("and", I32, kept, "3"), "3")
-        words = [ops.intrinsic("fshr", I32, high, low, bits) for low, high in pairwise(words)]
+    kept = ops.binary("sub", I64, str(WIDEST), box.behind())
+    words = access_behind(emitter, words, kept, dtype)
     pointer = box.pointer(at)
     is_last, is_first = ops.compare("eq", I32, lane, last), ops.compare("eq", I32, lane, "0")
     others = emitter.both(inside, ops.compare("ne", I32, lane, last))
-    emitter.store_words(
-        _behind(emitter, pointer, kept), [(I32, word) for word in words[: WIDEST // WORD_BYTES]], others
-    )
+    target = emitter.fn.assign(f"getelementptr i8, ptr addrspace(1) {pointer}, i64 {kept}")
+    emitter.store_words(target, [(I32, word) for word in words], others)
     for number, value in enumerate(values):
         place = number * dtype.bytes
-        before = ops.compare("ult", I32, str(place), kept)
+        before = ops.compare("ult", I64, str(place), kept)
         alone = ops.select(I1, before, is_first, is_last)
         target = emitter.fn.assign(f"getelementptr i8, ptr addrspace(1) {pointer}, i64 {place}")
         emitter.store_words(target, emitter.pack([value], dtype), emitter.both(inside, alone))
-
-
-def _behind(emitter: SimtEmitter, pointer: str, bytes_: str) -> str:
-    wide = emitter.ops.convert("zext", I32, bytes_, I64)
-    return emitter.fn.assign(f"getelementptr i8, ptr addrspace(1) {pointer}, i64 {wide}")
