@@ -6,9 +6,9 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-FEW = 3
+FEW = 2
 """A test of so many cases is run with all of them."""
-PART = 48
+PART = 64
 """One in so many cases of other tests is drawn, and what it takes to have every value that several cases have."""
 
 Case = Mapping[str, int]

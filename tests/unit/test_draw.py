@@ -46,5 +46,5 @@ def test_trees_draw_apart_and_together_take_all() -> None:
 
 
 def test_cases_of_each_test_are_drawn_for_themselves() -> None:
-    one, other = grid(4, 4), grid(3, test="f.py::other")
+    one, other = grid(4, 4), grid(FEW, test="f.py::other")
     assert kept({**one, **other}, 1) == kept(one, 1) | set(other)
