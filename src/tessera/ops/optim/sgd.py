@@ -71,7 +71,7 @@ class Sgd:
         """
         buffers = {} if momentum_buffers is None else {"momentum_buffers": momentum_buffers}
         given = lists.leaves(params=params, grads=grads, **buffers)
-        kind = "sgd_", "momentum_buffers" in given, bool(nesterov), step == 1
+        kind = "sgd_", "momentum_buffers" in given, bool(nesterov), isinstance(step, Real) and step == 1
         asked = lists.asked(kind, given, grad_scale, stochastic_rounding)
         if not again.is_known(asked):
             lists.check_lists(given, ("momentum_buffers",), ("f32", "bf16", "f64"))
