@@ -138,6 +138,11 @@ def is_torch(array: Any) -> bool:
     return torch is not None and isinstance(array, torch.Tensor)
 
 
+def axis_moved(array: Any, source: int, target: int) -> Any:
+    """Return an array with one dimension in another place, and the others in order."""
+    return array.movedim(source, target) if is_torch(array) else np.moveaxis(array, source, target)
+
+
 def maker(like: Any, shape: tuple[int, ...], dtype: DType) -> Maker:
     """Return what makes an unset array of a shape and dtype, in the library and on the device of `like`.
 

@@ -54,15 +54,16 @@ class UniqueConsecutive:
         number_dtype(input)
         check_known(input, "the number of runs")
         x = without_gradient(input, "input")
-        x = rows.vector(x) if dim is None else _parts(x, axes.chosen(index(dim), len(shape))[0])
+        axis = None if dim is None else axes.chosen(index(dim), len(shape))[0]
+        x = rows.vector(x) if axis is None else _parts(x, axis)
         (places,) = PLACES(x)
         count = int(arrays.host(reduce.max(places))) if x.shape[0] else 0
         values, inverse, counts = RUNS(x, places, count)
-        if dim is not None:
-            values = _along(values, shape, axes.chosen(index(dim), len(shape))[0])
+        if axis is not None:
+            values = _along(values, shape, axis)
         if not (return_inverse or return_counts):
             return values
-        inverse = inverse if len(shape) == 1 or dim is not None else inverse.reshape(tuple(shape))
+        inverse = inverse if len(shape) == 1 or axis is not None else inverse.reshape(tuple(shape))
         return values, *((inverse,) if return_inverse else ()), *((counts,) if return_counts else ())
 
     def reference(self, input: Any, dim: int | None = None) -> tuple[Any, Any, Any]:
@@ -116,8 +117,7 @@ def _parts(x: Any, dim: int) -> Any:
     width = prod(shape[:dim] + shape[dim + 1 :])
     if width == 0 and shape[dim]:
         raise refused(f"input has the shape {shape}", "wrong-shape", "parts without elements cannot be told apart")
-    first = x if dim == 0 else x.movedim(dim, 0) if arrays.is_torch(x) else np.moveaxis(x, dim, 0)
-    return first.reshape(shape[dim], width)
+    return (x if dim == 0 else arrays.axis_moved(x, dim, 0)).reshape(shape[dim], width)
 
 
 def _along(values: Any, shape: Sequence[Any], dim: int) -> Any:
@@ -125,7 +125,7 @@ def _along(values: Any, shape: Sequence[Any], dim: int) -> Any:
     if len(shape) < 2:
         return values
     found = values.reshape(values.shape[0], *shape[:dim], *shape[dim + 1 :])
-    return found if dim == 0 else found.movedim(0, dim) if arrays.is_torch(found) else np.moveaxis(found, 0, dim)
+    return found if dim == 0 else arrays.axis_moved(found, 0, dim)
 
 
 unique_consecutive = UniqueConsecutive()

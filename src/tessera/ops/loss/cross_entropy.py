@@ -304,17 +304,14 @@ def _check_soft(target: Any, shape: Sequence[Any], ignore_index: int) -> None:
 
 
 def _classes_last(input: Any, rank: int) -> Any:
-    if rank < 3:
-        return input
-    return input.movedim(1, -1) if arrays.is_torch(input) else np.moveaxis(input, 1, -1)
+    return input if rank < 3 else arrays.axis_moved(input, 1, -1)
 
 
 def _from_rows(found: Any, shape: Sequence[Any]) -> Any:
     """Return rows of classes in the shape of the logits."""
     if len(shape) < 3:
         return found.reshape(shape)
-    last = found.reshape((shape[0], *shape[2:], shape[1]))
-    return last.movedim(-1, 1) if arrays.is_torch(last) else np.moveaxis(last, -1, 1)
+    return arrays.axis_moved(found.reshape((shape[0], *shape[2:], shape[1])), -1, 1)
 
 
 cross_entropy = CrossEntropy()
