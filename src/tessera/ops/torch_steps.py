@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from tessera.errors import CallError
 from tessera.ops.repeats import repeated
-from tessera.ops.steps import Arguments, Gradient, Step, as_tuple, is_followed
+from tessera.ops.steps import STEPS, Arguments, Gradient, Step, as_tuple, is_followed
 from tessera.ops.tapes import filled, slots
 from tessera.ops.watching import has_modes
 
@@ -32,13 +32,22 @@ _REGISTERING = RLock()
 
 def operator_of(step: Step) -> Any:
     """Return a step as an operator of PyTorch, `torch.ops.tessera.<name>`; it is registered the first time."""
-    found = _OPERATORS.get(step.name)
-    if found is None:
+    _register_first(step.name)
+    return _OPERATORS[step.name]
+
+
+def _register_first(name: str) -> bool:
+    """Register the step of a name, unless that is done; `torch.compile` calls this and does not look inside."""
+    if name not in _OPERATORS:
         with _REGISTERING:  # another thread may have done it, and a step registers that of its gradient
-            found = _OPERATORS.get(step.name)
-            if found is None:
-                found = _OPERATORS[step.name] = _registered(step)
-    return found
+            if name not in _OPERATORS:
+                _OPERATORS[name] = _registered(next(step for step in STEPS if step.name == name))
+    return True
+
+
+cast(
+    "Any", _register_first
+)._dynamo_marked_constant = True  # as torch.compiler.assume_constant_result, which imports it
 
 
 def followed(step: Step, arguments: Arguments) -> Arguments:

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
+from tessera.ops.steps import STEPS, Gradient, Step, like  # noqa: E402
 from tests.unit.ops import differentiable  # noqa: E402
 
 CASES = differentiable.cases()
@@ -358,3 +359,25 @@ def test_results_in_given_arrays_have_no_gradients():
     ):
         with pytest.raises(ts.CallError, match="out-needs-no-gradient"):
             call()
+
+
+def test_a_first_call_of_an_op_may_be_in_a_compiled_function():
+    def launch(results, x):
+        results[0].copy_(2 * x)
+
+    def of(name, gradient=None):
+        return Step(name, "(Tensor x) -> Tensor", lambda x: (like(x, x.shape),), launch, gradient)
+
+    back = of("first_compiled_backward")
+    step = of(
+        "first_compiled", Gradient(back, lambda given, _: given, lambda _, grads, __: (grads[0],), lambda _: (0,))
+    )
+    try:
+        x = torch.arange(6.0, requires_grad=True)
+        made = torch.compile(lambda x: step(x)[0] + 1, backend="aot_eager", fullgraph=True)(x)
+        made.backward(torch.arange(6.0))
+    finally:
+        STEPS.remove(step)
+        STEPS.remove(back)
+    assert made.tolist() == [1, 3, 5, 7, 9, 11]
+    assert x.grad.tolist() == [0, 2, 4, 6, 8, 10]
