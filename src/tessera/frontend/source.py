@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+from contextlib import suppress
 from itertools import pairwise
+from threading import Thread
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -79,6 +81,8 @@ def source_of(function: FunctionType) -> FunctionSource:
         try:
             found = _cache[function] = _parse(function, text_of(function))
         except (RecursionError, MemoryError):
+            if _is_read_elsewhere(function):  # callers have used up the stack: theirs is the error
+                raise RecursionError from None
             code = function.__code__
             where = Location(Frame(code.co_filename, code.co_firstlineno, function=function.__name__))
             raise LanguageError(
@@ -88,6 +92,20 @@ def source_of(function: FunctionType) -> FunctionSource:
                 help="give parts of the expression names, or put them into helpers",
             ) from None
     return found
+
+
+def _is_read_elsewhere(function: FunctionType) -> bool:
+    """Return whether a function is read on a stack of its own."""
+    found = list[FunctionSource]()
+
+    def read() -> None:
+        with suppress(RecursionError, MemoryError):
+            found.append(_parse(function, text_of(function)))
+
+    thread = Thread(target=read)
+    thread.start()
+    thread.join()
+    return bool(found)
 
 
 def _parse(function: FunctionType, text: FunctionText) -> FunctionSource:
