@@ -257,6 +257,12 @@ LEADER = Decision(
     (scf.IfOp,),
     ("split-k", "stream-k", "split-sums"),
 )
+WHOLE_STORE = Decision(
+    "whole_store",
+    "a tile that a mask hides nothing of is stored in one branch, others in the other",
+    (scf.IfOp,),
+    ("whole-stores",),
+)
 STORE_BUFFERS = Decision("store_buffers", "buffers that stores take in turn", (GridOp,), ("bulk-stores",), 1, None)
 SKIPS_MASK = Decision("skips_mask", "a mask that hides nothing is skipped", (scf.IfOp,), ("skip-masks",))
 SKIPS_ONES = Decision(

@@ -108,6 +108,7 @@ class NvidiaPlatform(Platform):
         from tessera.schedule.hopper.stream_k import StreamKPass
         from tessera.schedule.hopper.trim_boxes import TrimBoxesPass
         from tessera.schedule.hopper.warp_specialize import WarpSpecializePass
+        from tessera.schedule.hopper.whole_stores import WholeStoresPass
         from tessera.schedule.raise_copies import RaiseCopiesPass
 
         return (
@@ -145,6 +146,7 @@ class NvidiaPlatform(Platform):
             FullBoxesPass(target, knobs),
             LoadStepsPass(target, knobs),
             StageCopiesPass(target, knobs),
+            WholeStoresPass(target, knobs),
             BulkStoresPass(target, knobs),
             ChooseWarpsPass(target, knobs),
             NarrowComparisonsPass(),

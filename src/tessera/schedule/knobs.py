@@ -176,7 +176,7 @@ class Knobs:
             "0 stores tiles from registers where the copy engine could",
             1,
             (0, 1),
-            passes=("divide-rows", "shorten-steps", "warp-specialize", "bulk-stores"),
+            passes=("divide-rows", "shorten-steps", "warp-specialize", "whole-stores", "bulk-stores"),
             needs=HOPPER,
             lacks="bulk stores",
         )

@@ -26,6 +26,7 @@ from tests.unit.lower.support import aligned
 from tests.unit.schedule.hopper.kernels import attention_of, gemm, gemm_wide
 from tests.unit.schedule.hopper.prologues import scaled_left
 from tests.unit.schedule.hopper.test_rounding import tn
+from tests.unit.schedule.hopper.test_whole_stores import SIZES, packed
 
 
 def few_rows(a: ts.Tensor[8, 64, ts.f32], b: ts.Tensor[64, "n", ts.f32], c: ts.Tensor[8, "n", ts.f32]) -> None:
@@ -124,6 +125,7 @@ SCHEDULES: list[tuple[Callable[..., None], dict[str, int], str, Knobs]] = [
     (attention_of(64, 128, 64, False), HEADS, "sm_90a", Knobs(pipeline=1, ping_pong=1)),
     (attention_of(64, 192, 64, False), HEADS, "sm_90a", Knobs()),
     (gemm, CUBE | {"K": 250}, "sm_90a", Knobs()),
+    (packed, SIZES, "sm_90a", Knobs()),
     (f32_terms, {"m": 64, "k": 250}, "sm_90a", Knobs()),
     (summed, {}, "sm_90a", Knobs()),
     (doubled_rows, {}, "sm_90a", Knobs()),

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from xdsl.dialects import scf
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
+from tessera.ir import decisions
 from tessera.ir.layouts import LANE, LinearLayout
 from tessera.ir.target import memory as target
 from tessera.ir.target.arithmetic import CastOp as TargetCastOp
@@ -139,7 +141,7 @@ def store_layout(context: SimtContext, op: StoreOp, vector: int) -> LinearLayout
     that storing it as it is would touch every memory sector several times; one trip through shared memory costs less.
     Rows that are not aligned are stored an element at a time: then neighbouring threads take neighbouring elements, for
     the same reason. Where shared memory is full, such a tile stays; others need so little of it in bulk stores that a
-    smaller one pays.
+    smaller one pays. The last rows of a tensor whose whole tiles the copy engine stores stay as they are: they are few.
 
     Args:
         context: the state of the lowering.
@@ -147,6 +149,9 @@ def store_layout(context: SimtContext, op: StoreOp, vector: int) -> LinearLayout
         vector: elements that one access may move.
     """
     own, axes = context.layout_of(op.value), _nearest(op)
+    branch = op.parent_op()
+    if isinstance(branch, scf.IfOp) and decisions.WHOLE_STORE.on(branch):
+        return own
     element_bytes = dtype_of(element_of(op.value.type)).bytes
     held = own.contiguous_per_thread(axes[0])
     moved = min(vector, held)

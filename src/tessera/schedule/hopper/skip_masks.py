@@ -77,23 +77,40 @@ def _is_mask(op: Operation) -> bool:
 
 
 def _try(op: Operation) -> None:
-    comparisons = _comparisons(op.operands[0])
-    if not comparisons or isinstance(op.operands[0].owner, SplatOp):  # a choice of one scalar is no mask
+    if isinstance(op.operands[0].owner, SplatOp):  # a choice of one scalar is no mask
         return
     insert = Inserter(InsertPoint.before(op), op)
-    tests = [test for one in comparisons for test in _tests(insert, one)]
-    all_true = tests[0]
-    for test in tests[1:]:
-        all_true = insert.binary("and", all_true, test)
+    all_true = holds_everywhere(insert, op.operands[0])
+    if all_true is None:
+        return
     then, otherwise = Block([scf.YieldOp(op.operands[1])]), Block()
     branch = scf.IfOp(all_true, [op.results[0].type], Region(then), Region(otherwise))
     decisions.SKIPS_MASK.write(branch)
     insert.add(branch)
     op.results[0].replace_all_uses_with(branch.results[0])
-    for moved in _only_for(op):
+    for moved in only_for(op):
         moved.detach()
         otherwise.add_op(moved)
     otherwise.add_op(scf.YieldOp(op.results[0]))
+
+
+def is_testable(condition: SSAValue) -> bool:
+    """Return whether scalars tell that a condition holds for all elements of a tile."""
+    return bool(_comparisons(condition))
+
+
+def holds_everywhere(insert: Inserter, condition: SSAValue) -> SSAValue | None:
+    """Return a scalar test, added where it is wanted, that a condition holds for all elements; None if none is known.
+
+    It may be false though the condition holds, never true where it does not.
+    """
+    tests = [test for one in _comparisons(condition) for test in _tests(insert, one)]
+    if not tests:
+        return None
+    all_true = tests[0]
+    for test in tests[1:]:
+        all_true = insert.binary("and", all_true, test)
+    return all_true
 
 
 Comparison = tuple[Reach, Reach, int]
@@ -198,7 +215,7 @@ def _as_index(insert: Inserter, scalar: SSAValue) -> SSAValue:
     return scalar if scalar.type == index else insert.value(CastOp(scalar, index))
 
 
-def _only_for(op: Operation) -> list[Operation]:
+def only_for(op: Operation) -> list[Operation]:
     """Return the pure ops, and loads of what stays as it is, that only `op` needs, in order, and `op` last."""
     block = op.parent
     found: dict[Operation, None] = {op: None}

@@ -24,7 +24,7 @@ from typing import ClassVar
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.data import dataclass
@@ -55,6 +55,7 @@ from tessera.schedule.hopper.limits import (
     parts_across,
 )
 from tessera.schedule.hopper.parts import Parts
+from tessera.schedule.hopper.skip_masks import is_testable
 from tessera.schedule.hopper.tensor_maps import check_tensor
 from tessera.schedule.products import ALIGN_BYTES, BUFFER_BYTES
 from tessera.schedule.resources import free_shared_bytes
@@ -65,7 +66,7 @@ MOST_BUFFERS = 4
 
 
 @dataclass
-class _Bulk:
+class Bulk:
     """A store that becomes bulk stores.
 
     Args:
@@ -116,12 +117,14 @@ class BulkStoresPass(GridPass):
                 roles.producer_registers, roles.consumer_registers = map(IntAttr, STORING_REGISTERS)
 
     def _rewrite(self, kernel: KernelOp, grid: GridOp, roles: RolesOp) -> None:
-        found: list[_Bulk] = []
+        found: list[Bulk] = []
         notes: list[str] = []
         groups = roles.groups.data
         for op in final_stores(roles.consumer.block):
             try:
-                bulk = _candidate(kernel, grid, op)
+                bulk = candidate(kernel, grid, op)
+                if op.mask is not None:
+                    raise _masked(kernel, op)
                 if groups > 1 and bulk.part_bytes % SWIZZLE_BYTES:
                     raise Unfit(f"buffers of {bulk.part_bytes} bytes for each group would start within a swizzle")
                 found.append(bulk)
@@ -133,12 +136,21 @@ class BulkStoresPass(GridPass):
         if found and not any(_share(found, free, least, spare) for least in range(LEAST_BUFFERS[groups], 0, -1)):
             notes.append("stored from registers: no shared memory is left for a buffer")
             found = []
-        for number in range(len(found)):
-            _replace(grid, found, number)
+        for together in _by_block(found):  # a branch may be left out, and with it all of its stores
+            for number in range(len(together)):
+                _replace(grid, together, number)
         if found:
             decisions.STORE_BUFFERS.write(grid, max(bulk.buffers for bulk in found))
         if notes:
             note(grid, "stores", notes)
+
+
+def _by_block(found: Sequence[Bulk]) -> list[list[Bulk]]:
+    """Return stores with those of the same block."""
+    blocks = dict[Block | None, list[Bulk]]()
+    for bulk in found:
+        blocks.setdefault(bulk.op.parent, []).append(bulk)
+    return list(blocks.values())
 
 
 def _registers(roles: RolesOp) -> tuple[int, int]:
@@ -151,19 +163,28 @@ def final_stores(block: Block) -> list[StoreOp]:
     for op in block.ops:
         if isinstance(op, StoreOp) and isinstance(op.value.type, TileType):
             found.append(op)
-        elif isinstance(op, scf.IfOp) and decisions.LEADER.on(op):
+        elif isinstance(op, scf.IfOp) and (decisions.LEADER.on(op) or decisions.WHOLE_STORE.on(op)):
             found += final_stores(op.true_region.block)
     return found
 
 
-def _candidate(kernel: KernelOp, grid: GridOp, op: StoreOp) -> _Bulk:
+def _masked(kernel: KernelOp, op: StoreOp) -> Unfit:
+    return Unfit(f"{kernel.info_of(op.tensor).name} is stored under a mask or not as a matrix")
+
+
+def candidate(kernel: KernelOp, grid: GridOp, op: StoreOp) -> Bulk:
+    """Return how the copy engine would store a tile; one under a mask where the mask hides nothing.
+
+    Raises:
+        Unfit: it cannot.
+    """
     tile = op.value.type
     assert isinstance(tile, TileType)
     name = kernel.info_of(op.tensor).name
     if any(orders_accesses(other) for other in ops_in(grid)):
         raise Unfit("a fence, or an atomic with an order, needs its stores to be complete")
-    if tile.rank != 2 or op.mask is not None:
-        raise Unfit(f"{name} is stored under a mask or not as a matrix")
+    if tile.rank != 2 or (op.mask is not None and not is_testable(op.mask)):
+        raise _masked(kernel, op)
     memory = memory_of(op.tensor)
     alike = [
         other
@@ -172,6 +193,7 @@ def _candidate(kernel: KernelOp, grid: GridOp, op: StoreOp) -> _Bulk:
     ]
     readers = [r for r in alike if isinstance(r, LoadOp | GatherOp | AtomicOp)]
     others = [w for w in alike if isinstance(w, StoreOp | ScatterOp) and w is not op and not _apart(w, op)]
+    others = [w for w in others if not _is_instead(w, op)]
     if others or any(r.parent_block() is not op.parent_block() or op.is_before_in_block(r) for r in readers):
         raise Unfit(f"{name} is also written or read elsewhere in the launch")
     if not all(isinstance(r, LoadOp) and (_same_box(r, op) or _apart(r, op)) for r in readers):
@@ -182,7 +204,7 @@ def _candidate(kernel: KernelOp, grid: GridOp, op: StoreOp) -> _Bulk:
     transposed = (op.kept.index(contiguous) == 0) != flipped
     # A product's rows are spread over warps, so that parts along them would first have to move between warps.
     along = max(op.size_list[contiguous] * tile.dtype.bytes // PANEL_BYTES, 1)
-    return _Bulk(op, flipped, transposed, parts_across(_bytes_of(tile)) if transposed else along)
+    return Bulk(op, flipped, transposed, parts_across(_bytes_of(tile)) if transposed else along)
 
 
 def _check_ends(kernel: KernelOp, op: StoreOp, contiguous: int, dtype: DType) -> None:
@@ -197,7 +219,7 @@ def _check_ends(kernel: KernelOp, op: StoreOp, contiguous: int, dtype: DType) ->
     info = kernel.info_of(op.tensor)
     if info.dim_div[contiguous] * dtype.bytes % ALIGN_BYTES:
         raise Unfit(f"rows of {info.name} are not known to be multiples of {ALIGN_BYTES} bytes long")
-    if not all(map(nonnegative, op.offsets)):
+    if op.mask is None and not all(map(nonnegative, op.offsets)):
         raise Unfit(f"a tile of {info.name} may begin before it")
 
 
@@ -218,6 +240,12 @@ def _apart(access: LoadOp | StoreOp | ScatterOp, store: StoreOp) -> bool:
         and access.parent_block() is store.parent_block()
         and boxes_apart(access.offsets, access.size_list, store.offsets, store.size_list)
     )
+
+
+def _is_instead(access: Operation, store: StoreOp) -> bool:
+    """Return whether an access is in the other region of a branch: where the one is done the other is not."""
+    branch = store.parent_op()
+    return isinstance(branch, scf.IfOp) and access.parent_op() is branch and access.parent is not store.parent
 
 
 def _bytes_of(tile: TileType) -> int:
@@ -263,14 +291,14 @@ def least_bytes(kernel: KernelOp, grid: GridOp, stores: Sequence[StoreOp], group
     for op in stores:
         assert isinstance(op.value.type, TileType)
         try:
-            bulk = _candidate(kernel, grid, op)
+            bulk = candidate(kernel, grid, op)
             total += least_store_bytes(bulk.part_bytes * bulk.parts, bulk.parts, groups)
         except Unfit:
             total += _bytes_of(op.value.type) if op.value.type.dtype.bytes <= 2 else 0
     return total
 
 
-def _share(found: Sequence[_Bulk], free: int, least: int, spare: int) -> bool:
+def _share(found: Sequence[Bulk], free: int, least: int, spare: int) -> bool:
     """Give each store as many buffers as fit and leave bytes to spare; return whether the least fit."""
     for bulk in found:
         bulk.buffers = min(least, bulk.parts)
@@ -286,7 +314,7 @@ def _share(found: Sequence[_Bulk], free: int, least: int, spare: int) -> bool:
     return True
 
 
-def _replace(grid: GridOp, found: Sequence[_Bulk], number: int) -> None:
+def _replace(grid: GridOp, found: Sequence[Bulk], number: int) -> None:
     """Replace one store by its parts."""
     bulk = found[number]
     op = bulk.op
