@@ -361,7 +361,7 @@ def test_what_gpus_would_compute(target, causal, groups, sizes, rows, block):
     q, k, v, grad = operands(rng, (1, 2, groups, queries, keys, head, head), ts.f16)
     out, lse, slopes = by_torch(q, k, v, grad, causal=causal)
     numbers = head**-0.5, 1.0, 0, 0, 0
-    options = dict.fromkeys(("bias", "slopes", "starts_q", "starts_k", "partials", "counts", "blocks"))
+    options = dict.fromkeys(("bias", "slopes", "tiles", "partials", "counts", "blocks"))
     options |= {"causal": causal, "windowed": False, "caps": False, "empties": False, "plain": True, "mods": NO_MODS}
     options |= {"acc": ts.f32, "T": ts.f16, "S": ts.f32, "BM": rows[0], "BN": rows[1]}
     dims = {"B": 1, "H": 2, "G": groups, "M": queries, "N": keys, "D": head, "E": head}
@@ -386,7 +386,7 @@ def test_what_hopper_would_compute_with_a_bias(head, rows):
     q, k, v, grad = operands(rng, (1, 2, 2, 200, 136, head, head), ts.f16)
     bias = rng.standard_normal((1, 2, 200, 136)).astype(np.float16)
     out, lse, _ = by_torch(q, k, v, grad, bias=bias)
-    options = dict.fromkeys(("slopes", "sinks", "starts_q", "starts_k", "partials", "counts", "blocks"))
+    options = dict.fromkeys(("slopes", "sinks", "tiles", "partials", "counts", "blocks"))
     options |= {"causal": False, "windowed": False, "caps": False, "empties": True, "plain": False, "mods": NO_MODS}
     options |= {"acc": ts.f32, "T": ts.f16, "U": ts.f16, "S": ts.f32, "BM": rows, "BN": 128}
     dims = {"B": 1, "H": 2, "G": 2, "M": 200, "N": 136, "D": head, "E": head}

@@ -91,7 +91,10 @@ class Blocks:
         """Return the blocks for a call, on the device of its arrays."""
         q, v = call.q, call.v
         head, lengths = ((int(q.shape[axis]), int(v.shape[axis])) for axis in (3, 2))
-        heads = int(q.shape[0] * q.shape[1]), int(v.shape[0] * v.shape[1])
+        batch = int(q.shape[0])
+        if call.starts_q is not None:  # as so many sequences that are as long as the longest
+            batch, lengths = max(lengths[0] // max(call.most_q, 1), 1), (call.most_q, call.most_k)
+        heads = batch * int(q.shape[1]), batch * int(v.shape[1])
         options = call.is_dense, call.bias is not None, call.causal, call.softcap > 0
         return cls(rows.record_of(q), arrays.dtype_of(q), head, lengths, heads, *options)
 

@@ -211,9 +211,7 @@ class FlashAttention:
         """
         wide = head_dim if value_dim is None else value_dim
         acc = rows.accumulator(dtype)
-        given: dict[str, Any] = dict.fromkeys(
-            ("slopes", "sinks", "starts_q", "starts_k", "partials", "counts", "blocks"), None
-        )
+        given: dict[str, Any] = dict.fromkeys(("slopes", "sinks", "tiles", "partials", "counts", "blocks"), None)
         given |= {"mods": NO_MODS, "causal": causal, "windowed": window, "caps": softcap, "acc": acc}
         given |= {"bias": None} if bias is None else {"U": bias}
         given |= {"empties": window or bias is not None, "T": dtype, "S": acc}

@@ -19,24 +19,27 @@ from tessera.ops.attn.flash_kernels import (
     S,
     T,
     U,
-    Z,
+    W,
     allowed,
     are_near,
     away,
     biased,
-    count_of,
-    first_of,
     is_whole,
     listed,
     nth,
+    of_tile,
     only_keys,
     places,
     present,
     put_rows,
     scaled,
     seen,
+    tile_of,
 )
 from tessera.ops.attn.mods import MB, NB, Mods
+from tessera.ops.attn.packed import COLUMNS, KEYS, QUERIES, ROOM, START_OF_KEYS, START_OF_NUMBERS, START_OF_QUERIES
+
+L = ts.dims("L")
 
 
 @ts.function
@@ -96,8 +99,8 @@ def deltas(
 @ts.kernel
 def sink_gradients(
     sinks: ts.Tensor[H, S],
-    lse: ts.Tensor[B, H, M, S],
-    delta: ts.Tensor[B, H, M, S],
+    lse: ts.Tensor[B, H, L, S],
+    delta: ts.Tensor[B, H, L, S],
     of_sinks: ts.Tensor[H, S],
     acc: Constant,
     BM: Constant = 1024,
@@ -106,8 +109,8 @@ def sink_gradients(
     for (h,) in ts.tile.grid((H, 1)):
         total = ts.tile.zeros((BM,), acc)
         for b in ts.tile.range(B):
-            for m in ts.tile.range(0, M, BM):
-                inside = m + ts.tile.arange(BM) < M
+            for m in ts.tile.range(0, L, BM):
+                inside = m + ts.tile.arange(BM) < L
                 weights = ts.tile.where(inside, ts.tile.exp(sinks[h] - lse[b, h, m : m + BM]), 0.0)
                 total = total - weights * delta[b, h, m : m + BM]
         of_sinks[h] = ts.tile.sum(total)
@@ -121,13 +124,12 @@ def query_gradients(
     v: ts.Tensor[B, G, N, E, T],
     bias: ts.Tensor[B, H, M, N, U] | None,
     slopes: ts.Tensor[H, S] | None,
-    starts_q: ts.Tensor[Z + 1, ts.i32] | None,
-    starts_k: ts.Tensor[Z + 1, ts.i32] | None,
+    tiles: ts.Tensor[W, COLUMNS, ts.i32] | None,
     partials: ts.Tensor[B, H, MB, ts.i32] | None,
     counts: ts.Tensor[B, H, MB, ts.i32] | None,
     blocks: ts.Tensor[B, H, MB, NB, ts.i32] | None,
-    lse: ts.Tensor[B, H, M, S],
-    delta: ts.Tensor[B, H, M, S],
+    lse: ts.Tensor[B, H, L, S],
+    delta: ts.Tensor[B, H, L, S],
     of_q: ts.Tensor[B, H, M, D, T] | None,
     of_bias: ts.Tensor[B, H, M, N, U] | None,
     mods: Mods[M, N],
@@ -135,7 +137,6 @@ def query_gradients(
     softcap: F64,
     before: I64,
     after: I64,
-    most: I64,
     causal: Constant,
     windowed: Constant,
     caps: Constant,
@@ -146,22 +147,27 @@ def query_gradients(
     BN: Constant,
 ):
     """Gradients of queries and of the bias: blocks of keys after each other."""
-    for z, h, m in ts.tile.grid((B if starts_q is None else Z, 1), (H, 1), (M if starts_q is None else most, BM)):
-        b = z if starts_q is None else 0
+    whole = tiles is None
+    for x, y, first in ts.tile.grid(
+        (B if whole else 1, 1), (H if whole else 1, 1), (M if whole else W, BM if whole else 1)
+    ):
+        z, h, m = tile_of(tiles, x, y, first)
+        b = z if whole else 0
         group = h // (H // G)
-        last, queries = count_of(starts_k, z, N), count_of(starts_q, z, M)
-        q0, k0 = first_of(starts_q, z), first_of(starts_k, z)
+        last, queries = of_tile(tiles, first, KEYS, N), of_tile(tiles, first, QUERIES, M)
+        q0, k0 = of_tile(tiles, first, START_OF_QUERIES, 0), of_tile(tiles, first, START_OF_KEYS, 0)
+        n0 = of_tile(tiles, first, START_OF_NUMBERS, 0) * ROOM
         rows = q[b, h, q0 + m : q0 + m + BM, :]
         g = grad[b, h, q0 + m : q0 + m + BM, :]
-        base = present(lse[b, h, q0 + m : q0 + m + BM], empties)[:, None]
-        less = delta[b, h, q0 + m : q0 + m + BM][:, None]
+        base = present(lse[b, h, n0 + m : n0 + m + BM], empties)[:, None]
+        less = delta[b, h, n0 + m : n0 + m + BM][:, None]
         total = ts.tile.zeros((BM, D), acc)
         place = m + (last - queries)
         start = max(place - before, 0) // BN * BN if windowed else 0
         end = min(last, place + BM + after) if windowed else min(last, place + BM) if causal else last
         if blocks is not None:
             start, end = 0, listed(counts, b, h, m)
-        if starts_q is not None:
+        if not whole:
             end = end if m < queries else 0
         # All of the bias has a gradient, zeros too.
         for i in ts.tile.range(0 if of_bias is not None else start, N if of_bias is not None else end, BN):
@@ -184,7 +190,7 @@ def query_gradients(
                 slopes_of = slopes_of * bend
             total = ts.tile.mma(slopes_of.to(q.dtype), keys, total)
         if of_q is not None:
-            put_rows(of_q, b, h, q0 + m, queries - m if starts_q is not None else None, total * scale.to(acc))
+            put_rows(of_q, b, h, q0 + m, None if whole else queries - m, total * scale.to(acc))
 
 
 @ts.kernel
@@ -195,13 +201,12 @@ def key_gradients(
     v: ts.Tensor[B, G, N, E, T],
     bias: ts.Tensor[B, H, M, N, U] | None,
     slopes: ts.Tensor[H, S] | None,
-    starts_q: ts.Tensor[Z + 1, ts.i32] | None,
-    starts_k: ts.Tensor[Z + 1, ts.i32] | None,
+    tiles: ts.Tensor[W, COLUMNS, ts.i32] | None,
     partials: ts.Tensor[B, G, NB, ts.i32] | None,
     counts: ts.Tensor[B, G, NB, ts.i32] | None,
     blocks: ts.Tensor[B, G, NB, MB, ts.i32] | None,
-    lse: ts.Tensor[B, H, M, S],
-    delta: ts.Tensor[B, H, M, S],
+    lse: ts.Tensor[B, H, L, S],
+    delta: ts.Tensor[B, H, L, S],
     of_k: ts.Tensor[B, G, N, D, T],
     of_v: ts.Tensor[B, G, N, E, T],
     mods: Mods[M, N],
@@ -209,7 +214,6 @@ def key_gradients(
     softcap: F64,
     before: I64,
     after: I64,
-    most: I64,
     grouped: Constant,
     causal: Constant,
     windowed: Constant,
@@ -221,10 +225,15 @@ def key_gradients(
     BN: Constant,
 ):
     """Gradients of keys and values: heads that share them and blocks of queries after each other, in one order."""
-    for z, group, n in ts.tile.grid((B if starts_q is None else Z, 1), (G, 1), (N if starts_q is None else most, BN)):
-        b = z if starts_q is None else 0
-        last, queries = count_of(starts_k, z, N), count_of(starts_q, z, M)
-        q0, k0 = first_of(starts_q, z), first_of(starts_k, z)
+    packed = tiles is not None
+    for x, y, first in ts.tile.grid(
+        (1 if packed else B, 1), (1 if packed else G, 1), (W if packed else N, 1 if packed else BN)
+    ):
+        z, group, n = tile_of(tiles, x, y, first)
+        b = 0 if packed else z
+        last, queries = of_tile(tiles, first, KEYS, N), of_tile(tiles, first, QUERIES, M)
+        q0, k0 = of_tile(tiles, first, START_OF_QUERIES, 0), of_tile(tiles, first, START_OF_KEYS, 0)
+        n0 = of_tile(tiles, first, START_OF_NUMBERS, 0) * ROOM
         keys = k[b, group, k0 + n : k0 + n + BN, :]
         values = v[b, group, k0 + n : k0 + n + BN, :]
         total_k = ts.tile.zeros((BN, D), acc)
@@ -232,7 +241,7 @@ def key_gradients(
         apart = last - queries
         start = max(n - apart - (after if windowed else 0), 0) // BM * BM if causal or windowed else 0
         end = min(queries, n + BN - apart + before) if windowed else queries
-        if starts_q is not None:
+        if packed:
             end = end if n < last else 0
         each = max(ts.cdiv(end - start, BM), 0)
         if blocks is not None:
@@ -256,18 +265,18 @@ def key_gradients(
             scores, turn = with_slope(scores, mods, z, h, these, those)
             whole = is_whole(partials, b, group, n, place * BM)
             scores = allowed(scores, mods, whole, z, h, these, those)
-            if slopes is not None or turn is not None or starts_q is not None:
+            if (slopes is not None or turn is not None) and not packed:
                 # Of no query: they would be powers of what is not there.
                 scores = ts.tile.where((m + ts.tile.arange(BM) < queries)[None, :], scores, -INF)
-            base = present(lse[b, h, q0 + m : q0 + m + BM], empties)[None, :]
+            base = present(lse[b, h, n0 + m : n0 + m + BM], empties)[None, :]
             powers = weight(seen_by(scores, m + apart, n, last, before, after, causal, windowed), base, scale, plain)
             total_v = ts.tile.mma(powers.to(q.dtype), g, total_v)
-            slopes_of = powers * (ts.tile.mma(values, g.T) - delta[b, h, q0 + m : q0 + m + BM][None, :])
+            slopes_of = powers * (ts.tile.mma(values, g.T) - delta[b, h, n0 + m : n0 + m + BM][None, :])
             if turn is not None:
                 slopes_of = slopes_of * turn
             if bend is not None:
                 slopes_of = slopes_of * bend
             total_k = ts.tile.mma(slopes_of.to(q.dtype), rows, total_k)
-        left = last - n if starts_q is not None else None
+        left = last - n if packed else None
         put_rows(of_k, b, group, k0 + n, left, total_k * scale.to(acc))
         put_rows(of_v, b, group, k0 + n, left, total_v)

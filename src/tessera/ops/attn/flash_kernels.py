@@ -7,11 +7,12 @@ from typing import Any
 import tessera as ts
 from tessera.ops.annotations import F64, I64, Constant
 from tessera.ops.attn.mods import LISTED, MB, NB, Mods
+from tessera.ops.attn.packed import COLUMNS, FIRST, HEAD, KEYS, QUERIES, SEQUENCE, START_OF_KEYS, START_OF_QUERIES
 
 T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64)
 U = ts.dtype_var("U", ts.bf16, ts.f16, ts.f32, ts.f64)
 S = ts.dtype_var("S", ts.f32, ts.f64)
-B, H, G, M, N, D, E, P, R, Z = ts.dims("B H G M N D E P R Z")
+B, H, G, M, N, D, E, P, R, W, Z = ts.dims("B H G M N D E P R W Z")
 INF = float("inf")
 LOG2E = 1.4426950408889634
 
@@ -102,15 +103,17 @@ def present(top: Any, empties: Any) -> Any:
 
 
 @ts.function
-def first_of(starts: Any, z: Any) -> Any:
-    """Return where a packed sequence begins; 0 in a batch."""
-    return starts[z].to(ts.i64) if starts is not None else 0
+def tile_of(tiles: Any, x: Any, y: Any, last: Any) -> Any:
+    """Return the sequence, the head and the first row of a place of the grid; `packed_tiles` says what `tiles` are."""
+    if tiles is None:
+        return x, y, last
+    return tiles[last, SEQUENCE].to(ts.i64), tiles[last, HEAD].to(ts.i64), tiles[last, FIRST].to(ts.i64)
 
 
 @ts.function
-def count_of(starts: Any, z: Any, whole: Any) -> Any:
-    """Return how long a packed sequence is; in a batch all are as long as the whole."""
-    return (starts[z + 1] - starts[z]).to(ts.i64) if starts is not None else whole
+def of_tile(tiles: Any, at: Any, column: Any, otherwise: Any) -> Any:
+    """Return what a packed sequence has of its own; in a batch all have the same."""
+    return tiles[at, column].to(ts.i64) if tiles is not None else otherwise
 
 
 @ts.function
@@ -182,8 +185,7 @@ def forward(
     bias: ts.Tensor[B, H, M, N, U] | None,
     slopes: ts.Tensor[H, S] | None,
     sinks: ts.Tensor[H, S] | None,
-    starts_q: ts.Tensor[Z + 1, ts.i32] | None,
-    starts_k: ts.Tensor[Z + 1, ts.i32] | None,
+    tiles: ts.Tensor[W, COLUMNS, ts.i32] | None,
     partials: ts.Tensor[B, H, MB, ts.i32] | None,
     counts: ts.Tensor[B, H, MB, ts.i32] | None,
     blocks: ts.Tensor[B, H, MB, NB, ts.i32] | None,
@@ -194,7 +196,6 @@ def forward(
     softcap: F64,
     before: I64,
     after: I64,
-    most: I64,
     causal: Constant,
     windowed: Constant,
     caps: Constant,
@@ -207,15 +208,19 @@ def forward(
     """Softmax(q·kᵀ·scale + bias)·v, blocks of keys after each other.
 
     `empties` says that a query may see no key: its row is zeros, and its logsumexp -inf. `plain` says that scores are
-    products times a positive scale, and nothing else. Sequences may be packed in one row of the batch: `starts_q` and
-    `starts_k` say where each begins, `most` how many queries the longest has. `blocks` lists the blocks of keys that a
+    products times a positive scale, and nothing else. Sequences may be packed in one row of the batch: `tiles` lists
+    their blocks of queries. `blocks` lists the blocks of keys that a
     block of queries sees, first the `partials` of which it sees a part.
     """
-    for z, h, m in ts.tile.grid((B if starts_q is None else Z, 1), (H, 1), (M if starts_q is None else most, BM)):
-        b = z if starts_q is None else 0
+    whole = tiles is None
+    for x, y, last in ts.tile.grid(
+        (B if whole else 1, 1), (H if whole else 1, 1), (M if whole else W, BM if whole else 1)
+    ):
+        z, h, m = tile_of(tiles, x, y, last)
+        b = z if whole else 0
         group = h // (H // G)
-        keys, queries = count_of(starts_k, z, N), count_of(starts_q, z, M)
-        q0, k0 = first_of(starts_q, z), first_of(starts_k, z)
+        keys, queries = of_tile(tiles, last, KEYS, N), of_tile(tiles, last, QUERIES, M)
+        q0, k0 = of_tile(tiles, last, START_OF_QUERIES, 0), of_tile(tiles, last, START_OF_KEYS, 0)
         rows = q[b, h, q0 + m : q0 + m + BM, :]
         total = ts.tile.zeros((BM, E), acc)
         tops = ts.tile.full((BM,), -INF, acc)
@@ -223,7 +228,7 @@ def forward(
         place = m + (keys - queries)
         start = max(place - before, 0) // BN * BN if windowed else 0
         end = min(keys, place + BM + after) if windowed else min(keys, place + BM) if causal else keys
-        if starts_q is not None:
+        if not whole:
             end = end if m < queries else 0
         if blocks is not None:
             start, end = 0, listed(counts, b, h, m)
@@ -251,9 +256,9 @@ def forward(
             sums = sums * kept + ts.tile.exp(sinks[h] - most_of)
             total = total * kept[:, None]
             tops = most_of
-        whole = ts.tile.where(sums == 0.0, 1.0, sums) if empties else sums
-        left = queries - m if starts_q is not None else None
-        put_rows(out, b, h, q0 + m, left, total / whole[:, None])
+        sums_or_one = ts.tile.where(sums == 0.0, 1.0, sums) if empties else sums
+        left = None if whole else queries - m
+        put_rows(out, b, h, q0 + m, left, total / sums_or_one[:, None])
         if lse is not None:
             put_numbers(lse, b, h, q0 + m, left, tops + ts.tile.log(sums))
 

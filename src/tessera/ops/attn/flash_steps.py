@@ -15,6 +15,7 @@ from tessera.ops.attn.block_mask import lists_of
 from tessera.ops.attn.blocks import PART_KEYS, Blocks
 from tessera.ops.attn.join import join
 from tessera.ops.attn.mods import NAMES, Mods
+from tessera.ops.attn.packed import ROOM, packed_deltas, room_for, tiles_of, together
 from tessera.ops.refusals import refused
 from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present, zeros
 from tessera.ops.traced import Traced
@@ -96,7 +97,7 @@ class Call(NamedTuple):
     @property
     def is_dense(self) -> bool:
         """Whether every query may see every key, at scores that take no work of threads but for a bias or a cap."""
-        return not (self.is_windowed or self.mods or self.slopes is not None or self.starts_q is not None)
+        return not (self.is_windowed or self.mods or self.slopes is not None)
 
     @property
     def constants(self) -> dict[str, Any]:
@@ -194,10 +195,22 @@ def _launch(results: Arguments, *arguments: Any) -> None:
         chosen = {name: given[name] for name in ("causal", "caps", "plain", "acc")}
         in_parts(results, call.q, call.k, call.v, call.scale, call.softcap, chosen, parts, blocks.in_parts())
         return
-    packed = call.starts_q, call.starts_k
-    operands = call.q, call.k, call.v, call.bias, call.slopes, call.sinks, *packed, *call.lists(across=False)
-    numbers = *call.numbers, call.most_q
-    _run(kernels.forward, (*operands, call.functions, out, lse, *numbers), given | blocks.forward())
+    chosen = blocks.forward()
+    tiles = _tiles(call, chosen["BM"], of_keys=False)
+    operands = call.q, call.k, call.v, call.bias, call.slopes, call.sinks, tiles, *call.lists(across=False)
+    _run(kernels.forward, (*operands, call.functions, out, lse, *call.numbers), given | chosen)
+
+
+def _tiles(call: Call, block: int, *, of_keys: bool) -> Any:
+    """Return the blocks of packed sequences; None in a batch."""
+    if call.starts_q is None:
+        return None
+    stays, moves, longest = (call.k, call.q, call.most_k) if of_keys else (call.q, call.k, call.most_q)
+    heads, count = map(int, stays.shape[1:3])
+    bytes_of_row = arrays.dtype_of(call.q).bytes * int(call.q.shape[3] + call.v.shape[3])
+    room = room_for(bytes_of_row * max(together(heads) * int(moves.shape[1]) // heads, 1))
+    starts = call.starts_q, call.starts_k
+    return tiles_of(starts, count, longest, heads, block, room, causal=call.causal, of_keys=of_keys)
 
 
 def _run(kernel: Any, arguments: Arguments, constants: dict[str, Any]) -> None:
@@ -255,21 +268,37 @@ def _launch_gradient(results: Arguments, grad: Any, grad_lse: Any, *arguments: A
     of_q, of_k, of_v, of_bias, of_sinks = results
     if arrays.view(grad, "grad").strides[3] != 1:  # of a sum, for example
         grad = rows.contiguous(grad)
-    given, blocks, acc = call.constants, Blocks.of(call), accumulator(call.q)
-    delta = like(call.q, lse.shape, acc)
-    gradients.deltas(grad, out, grad_lse, delta, acc=acc)
-    common = grad, call.q, call.k, call.v, call.bias, call.slopes, call.starts_q, call.starts_k
+    given, blocks = call.constants, Blocks.of(call)
+    lse, delta = _row_numbers(call, grad, grad_lse, out, lse)
+    common = grad, call.q, call.k, call.v, call.bias, call.slopes
     if (wanted[0] or wanted[2]) and not is_empty:
         results_of = present(of_q), of_bias if wanted[2] else None
-        operands = *common, *call.lists(across=False), lse, delta, *results_of, call.functions
-        constants = given | blocks.of_queries()
-        _run(gradients.query_gradients, (*operands, *call.numbers, call.most_q), constants)
+        chosen = blocks.of_queries()
+        tiles = _tiles(call, chosen["BM"], of_keys=False)
+        operands = *common, tiles, *call.lists(across=False), lse, delta, *results_of, call.functions
+        _run(gradients.query_gradients, (*operands, *call.numbers), given | chosen)
     if wanted[1] and not is_empty:
-        operands = *common, *call.lists(across=True), lse, delta, of_k, of_v, call.functions
-        constants = given | blocks.of_keys() | {"grouped": call.q.shape[1] != call.k.shape[1]}
-        _run(gradients.key_gradients, (*operands, *call.numbers, call.most_k), constants)
+        chosen = blocks.of_keys()
+        tiles = _tiles(call, chosen["BN"], of_keys=True)
+        operands = *common, tiles, *call.lists(across=True), lse, delta, of_k, of_v, call.functions
+        constants = given | chosen | {"grouped": call.q.shape[1] != call.k.shape[1]}
+        _run(gradients.key_gradients, (*operands, *call.numbers), constants)
     if wanted[3]:
-        gradients.sink_gradients(call.sinks, lse, delta, of_sinks, acc=acc)
+        gradients.sink_gradients(call.sinks, lse, delta, of_sinks, acc=accumulator(call.q))
+
+
+def _row_numbers(call: Call, grad: Any, grad_lse: Any, out: Any, lse: Any) -> tuple[Any, Any]:
+    """Return the logsumexp of rows and what is taken from the gradients of their weights, as the kernels read them."""
+    acc = accumulator(call.q)
+    if call.starts_q is None:
+        delta = like(call.q, lse.shape, acc)
+        gradients.deltas(grad, out, grad_lse, delta, acc=acc)
+        return lse, delta
+    _, heads, rows_of = map(int, lse.shape)
+    count = (rows_of // ROOM + int(call.starts_q.shape[0]) - 1) * ROOM
+    bases, delta = (like(call.q, (1, heads, count), acc) for _ in range(2))
+    packed_deltas(grad, out, grad_lse, lse, call.starts_q, bases, delta, call.most_q, acc=acc)
+    return bases, delta
 
 
 BACKWARD = Step(
