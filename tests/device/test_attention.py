@@ -11,6 +11,7 @@ import pytest
 
 import tessera as ts
 from tessera import ops as op
+from tessera.ops.attn.drops import factors
 from tests.device.test_library import agree
 
 pytestmark = pytest.mark.device
@@ -68,6 +69,23 @@ def test_bias(torch):
     bias = torch.randn(3, 1, 130, device="cuda").bfloat16()
     theirs = lambda q, k, v, bias: attend(torch, q, k, v, {"bias": bias})  # noqa: E731
     agree(torch, lambda q, k, v, bias: op.flash_attention(q, k, v, bias=bias), theirs, [*inputs, bias], 4)
+
+
+@pytest.mark.parametrize("size", [64, 128])
+@pytest.mark.parametrize("causal", [False, True])
+def test_dropout(torch, size, causal):
+    seed = torch.tensor([2**40 + 7], device="cuda")
+    mask = torch.from_numpy(factors(0.3, 2**40 + 7, (2, 4, 333, 333))).cuda()
+
+    def theirs(q, k, v):
+        keys, values = (one.repeat_interleave(2, 1) for one in (k, v))
+        scores = q @ keys.transpose(-1, -2) / math.sqrt(size)
+        hidden = torch.ones(333, 333, dtype=torch.bool, device="cuda").triu(1) & causal
+        return (torch.softmax(scores.masked_fill(hidden, -math.inf), -1) * mask) @ values
+
+    inputs = [torch.randn(2, heads, 333, size, device="cuda").bfloat16() for heads in (4, 2, 2)]
+    ours = lambda q, k, v: op.flash_attention(q, k, v, causal=causal, dropout_p=0.3, seed=seed)  # noqa: E731
+    agree(torch, ours, theirs, inputs, 4)
 
 
 def test_the_same_bits_again(torch):

@@ -74,6 +74,7 @@ class Blocks:
         biased: whether there is a bias, which takes shared memory beside keys and values.
         causal: whether no query sees a key after its place.
         capped: whether there is a cap of scores.
+        drops: whether weights are left out, which takes registers beside scores.
     """
 
     target: TargetRecord
@@ -85,6 +86,7 @@ class Blocks:
     biased: bool = False
     causal: bool = False
     capped: bool = False
+    drops: bool = False
 
     @classmethod
     def of(cls, call: Call) -> Blocks:
@@ -92,7 +94,7 @@ class Blocks:
         q, v = call.q, call.v
         head, lengths = ((int(q.shape[axis]), int(v.shape[axis])) for axis in (3, 2))
         heads = int(q.shape[0] * q.shape[1]), int(v.shape[0] * v.shape[1])
-        options = call.is_dense, call.bias is not None, call.causal, call.softcap > 0
+        options = call.is_dense, call.bias is not None, call.causal, call.softcap > 0, call.dropout > 0
         return cls(rows.record_of(q), arrays.dtype_of(q), head, lengths, heads, *options)
 
     def forward(self) -> dict[str, int]:
@@ -102,7 +104,7 @@ class Blocks:
         if self._is_small:
             best = min(self._forms(), key=self._time)
             return {"BM": best.rows, "BN": best.keys}
-        many = max(self.head) <= (_FEW_HEAD if self.biased else _WIDE_HEAD)
+        many = max(self.head) <= (_FEW_HEAD if self.biased or self.drops else _WIDE_HEAD)
         most = (64, 32) if self._is_wide else (_TWO_GROUPS, 128 if many else 64)
         return self._fitting(*most, self.head[0], sum(self.head))
 

@@ -13,8 +13,9 @@ from tessera.driver.compile import target_record
 from tessera.numerics.dtypes import DType, bf16
 from tessera.ops import arrays, rows
 from tessera.ops.attn import flash_kernels as kernels
+from tessera.ops.attn.drops import BY_NUMBER, factors
 from tessera.ops.attn.flash_steps import FORWARD, Blocks, Call, gradients_of
-from tessera.ops.attn.mods import NO_MODS
+from tessera.ops.attn.mods import NAMES
 from tessera.ops.attn.scores import Options, Scores, exact_scores
 from tessera.ops.operation import library_op
 from tessera.ops.refusals import checked, refused
@@ -44,6 +45,8 @@ class FlashAttention:
         sinks: Any = None,
         score_mod: Any = None,
         mask_mod: Any = None,
+        dropout_p: float = 0.0,
+        seed: Any = None,
         return_lse: bool = False,
         layout: Layout = "bhsd",
         out: Any = None,
@@ -75,6 +78,11 @@ class FlashAttention:
             mask_mod: a `@ts.function` of `(b, h, q, k)` that returns whether query `q` sees key `k`, an `op.attn.mod`,
                 or an `op.attn.block_mask`, by which blocks that no query sees are left out. `q` and `k` count from 0,
                 whatever their numbers are: without `causal` nothing is aligned.
+            dropout_p: probability, from 0 to 1, with which a weight of the softmax is left out; the others are divided
+                by that of being kept.
+            seed: of dropout, given where there is any: an integer, or an i64 array of one element that is read on the
+                device. A weight's fate depends on it, on its batch, head, query and key, and on how many heads and
+                queries there are.
             return_lse: whether the logarithms of the sums of powers are returned too.
             layout: order of the dimensions of queries, keys, values and result.
             out: array for the result.
@@ -91,12 +99,15 @@ class FlashAttention:
 
         Numerics:
             Scores, sums and results are computed in f32 (f64 for f64); weights are rounded to the dtype of `v` before
-            they multiply it.
+            they multiply it. `dropout_p` is rounded to f32; the same weights are left out on every machine.
 
         Source: Dao, FlashAttention-2: faster attention with better parallelism and work partitioning, 2023; Press et
-        al., Train short, test long (ALiBi), 2022; Dong et al., Flex Attention, 2024.
+        al., Train short, test long (ALiBi), 2022; Dong et al., Flex Attention, 2024; Salmon et al., Parallel random
+        numbers: as easy as 1, 2, 3, 2011.
         """
-        scores = Scores(causal, scale, window, softcap, bias, alibi_slopes, sinks, score_mod, mask_mod)
+        scores = Scores(
+            *(causal, scale, window, softcap, bias, alibi_slopes, sinks, score_mod, mask_mod, dropout_p, seed)
+        )
         call = arguments(q, k, v, layout, scores)
         if out is not None:
             rows.checked_out(out, (*q.shape[:3], call.v.shape[3]), arrays.dtype_of(q), q, k, v, bias, sinks)
@@ -120,8 +131,8 @@ class FlashAttention:
             k: as in the call.
             v: as in the call.
             layout: as in the call.
-            **options: `causal`, `scale`, `window`, `softcap`, `bias`, `alibi_slopes`, `sinks`, `score_mod` and
-                `mask_mod`, as in the call.
+            **options: `causal`, `scale`, `window`, `softcap`, `bias`, `alibi_slopes`, `sinks`, `score_mod`, `mask_mod`,
+                `dropout_p` and `seed`, as in the call: the same weights are left out, no mask is kept.
 
         Raises:
             CallError: as for the call.
@@ -158,22 +169,9 @@ class FlashAttention:
             layout: as in the call.
             **options: as for `backward`, but `score_mod` and `mask_mod` are Python functions of NumPy arrays.
         """
-        given = Scores(**options)
         q, k, v = (by_layout(arrays.host(one), layout) for one in (q, k, v))
-        k, v = (np.repeat(one, q.shape[1] // one.shape[1], 1) for one in (k, v))
-        products = q @ k.swapaxes(2, 3) * (q.shape[3] ** -0.5 if given.scale is None else given.scale)
-        scores = exact_scores(products, given)
-        top = scores.max(3, keepdims=True, initial=-np.inf)
-        if given.sinks is not None:
-            top = np.maximum(top, arrays.host(given.sinks)[:, None, None])
-        base = np.where(top == -np.inf, 0.0, top)
-        powers = np.exp(scores - base)
-        sums = powers.sum(3, keepdims=True)
-        if given.sinks is not None:
-            sums = sums + np.exp(arrays.host(given.sinks)[:, None, None] - base)
-        found = by_layout(powers @ v / np.where(sums == 0, 1.0, sums), layout)
-        with np.errstate(divide="ignore"):
-            return (found, (base + np.log(sums))[..., 0]) if return_lse else found
+        out, lse = exact(q, k, v, Scores(**options))
+        return (by_layout(out, layout), lse) if return_lse else by_layout(out, layout)
 
     def explain(self) -> Any:
         """Return what the last forward kernel ran: backend, schedule, emulations.
@@ -193,6 +191,7 @@ class FlashAttention:
         window: bool = False,
         softcap: bool = False,
         bias: DType | None = None,
+        dropout: bool = False,
         target: str | None = None,
         dump: Sequence[str] = (),
     ) -> Artifact:
@@ -206,6 +205,7 @@ class FlashAttention:
             window: whether there is a window.
             softcap: whether there is a cap.
             bias: dtype of a bias, None for none.
+            dropout: whether weights are left out, by a seed that is a number.
             target: as for `ts.compile`.
             dump: as for `ts.compile`.
         """
@@ -214,13 +214,19 @@ class FlashAttention:
         given: dict[str, Any] = dict.fromkeys(
             ("slopes", "sinks", "starts_q", "starts_k", "partials", "counts", "blocks"), None
         )
-        given |= {"mods": NO_MODS, "causal": causal, "windowed": window, "caps": softcap, "acc": acc}
+        given |= {
+            "mods": NAMES.mods_of("", (), BY_NUMBER if dropout else None),
+            "causal": causal,
+            "windowed": window,
+            "caps": softcap,
+            "acc": acc,
+        }
         given |= {"bias": None} if bias is None else {"U": bias}
         given |= {"empties": window or bias is not None, "T": dtype, "S": acc}
         given["plain"] = bias is None and not softcap
         sizes = {"B": 4, "H": 16, "G": 16, "M": 4096, "N": 4096, "D": head_dim, "E": wide}
         lengths, heads = (sizes["M"], sizes["N"]), (sizes["B"] * sizes["H"], sizes["B"] * sizes["G"])
-        options = not window, bias is not None, causal, softcap
+        options = not (window or dropout), bias is not None, causal, softcap, dropout
         given |= Blocks(target_record(target), dtype, (head_dim, wide), lengths, heads, *options).forward()
         return compiled(kernels.forward, target, dump, sizes, **given)
 
@@ -253,6 +259,34 @@ def by_layout(array: Any, layout: str) -> Any:
     if not hasattr(array, "swapaxes"):
         raise refused("layout is 'bshd' of an array on a device", "bad-argument", "NumPy and PyTorch have it")
     return array.swapaxes(1, 2)
+
+
+def exact(q: Any, k: Any, v: Any, given: Scores, packed: tuple[int, int] | None = None) -> tuple[Any, Any]:
+    """Return the result and the logarithms of the sums of powers in NumPy and float64.
+
+    Args:
+        q: queries `(B, H, S, D)`.
+        k: keys.
+        v: values.
+        given: what is done to scores.
+        packed: where dropout's squares of a packed sequence are; see `factors`.
+    """
+    k, v = (np.repeat(one, q.shape[1] // one.shape[1], 1) for one in (k, v))
+    products = q @ k.swapaxes(2, 3) * (q.shape[3] ** -0.5 if given.scale is None else given.scale)
+    scores = exact_scores(products, given)
+    top = scores.max(3, keepdims=True, initial=-np.inf)
+    sinks = None if given.sinks is None else arrays.host(given.sinks)[:, None, None]
+    if sinks is not None:
+        top = np.maximum(top, sinks)
+    base = np.where(top == -np.inf, 0.0, top)
+    powers = np.exp(scores - base)
+    sums = powers.sum(3, keepdims=True)
+    if sinks is not None:
+        sums = sums + np.exp(sinks - base)
+    if given.dropout_p:
+        powers = powers * factors(given.dropout_p, given.exact_seed, powers.shape, packed)
+    with np.errstate(divide="ignore"):
+        return powers @ v / np.where(sums == 0, 1.0, sums), (base + np.log(sums))[..., 0]
 
 
 def first_two_turned(shape: Sequence[Any], layout: str) -> Sequence[Any]:

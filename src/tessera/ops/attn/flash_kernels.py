@@ -6,6 +6,7 @@ from typing import Any
 
 import tessera as ts
 from tessera.ops.annotations import F64, I64, Constant
+from tessera.ops.attn.drops import SQUARE, growth
 from tessera.ops.attn.mods import LISTED, MB, NB, Mods
 
 T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64)
@@ -129,6 +130,31 @@ def allowed(scores: Any, mods: Any, whole: Any, b: Any, h: Any, rows: Any, colum
 
 
 @ts.function
+def square_row(b: Any, h: Any, q0: Any, z: Any, m: Any, heads: Any, queries: Any, sequences: Any) -> Any:
+    """Return the row of dropout's squares in which query `m` is, counted through all heads.
+
+    A packed sequence, of which there are `sequences`, begins with a row of squares of its own.
+    """
+    if sequences is None:
+        return (b * heads + h) * ts.cdiv(queries, SQUARE) + m // SQUARE
+    return h * (ts.cdiv(queries, SQUARE) + sequences) + q0 // SQUARE + z + m // SQUARE
+
+
+@ts.function
+def dropped(weights: Any, mods: Any, row: Any, n: Any) -> Any:
+    """Return weights of keys from `n` on with zeros for those that dropout leaves out; the others do not grow."""
+    if mods.drop is None:
+        return weights
+    return ts.tile.where(mods.drop(row, n, weights.shape[0], weights.shape[1], False), weights, 0.0)
+
+
+@ts.function
+def grown(x: Any, mods: Any) -> Any:
+    """Return sums of weights that dropout kept as large as those of all."""
+    return x if mods.drop is None else x * growth(mods.drop).to(x.dtype)
+
+
+@ts.function
 def listed(counts: Any, b: Any, h: Any, m: Any) -> Any:
     """Return how many keys, or queries, the listed blocks have."""
     return counts[b, h, m // LISTED].to(ts.i64) * LISTED
@@ -221,6 +247,7 @@ def forward(
         tops = ts.tile.full((BM,), -INF, acc)
         sums = ts.tile.zeros((BM,), acc)
         place = m + (keys - queries)
+        row = square_row(b, h, q0, z, m, H, M, None if starts_q is None else Z) if mods.drop is not None else None
         start = max(place - before, 0) // BN * BN if windowed else 0
         end = min(keys, place + BM + after) if windowed else min(keys, place + BM) if causal else keys
         if starts_q is not None:
@@ -242,6 +269,7 @@ def forward(
             powers = power(scores, base[:, None], scale, plain)
             sums = kept * sums + ts.tile.row_sum(powers)
             values = v[b, group, k0 + n : k0 + n + BN, :]
+            powers = dropped(powers, mods, row, n)
             total = ts.tile.mma(powers.to(q.dtype), values, kept[:, None] * total)
             tops = above
         tops = tops * scale.to(acc) if plain else tops
@@ -253,7 +281,7 @@ def forward(
             tops = most_of
         whole = ts.tile.where(sums == 0.0, 1.0, sums) if empties else sums
         left = queries - m if starts_q is not None else None
-        put_rows(out, b, h, q0 + m, left, total / whole[:, None])
+        put_rows(out, b, h, q0 + m, left, grown(total, mods) / whole[:, None])
         if lse is not None:
             put_numbers(lse, b, h, q0 + m, left, tops + ts.tile.log(sums))
 

@@ -13,6 +13,7 @@ from tessera.ops.attn import flash_gradient_kernels as gradients
 from tessera.ops.attn import flash_kernels as kernels
 from tessera.ops.attn.block_mask import lists_of
 from tessera.ops.attn.blocks import PART_KEYS, Blocks
+from tessera.ops.attn.drops import BY_NUMBER, BY_TENSOR
 from tessera.ops.attn.join import join
 from tessera.ops.attn.mods import NAMES, Mods
 from tessera.ops.refusals import refused
@@ -45,6 +46,9 @@ class Call(NamedTuple):
         causal: whether a query sees no key after its place.
         most_q: queries of the longest packed sequence.
         most_k: keys of the longest one.
+        seed: the seed of dropout as an i64 array `(1,)`, or None.
+        key: the seed where there is no array.
+        dropout: the probability with which weights are left out.
     """
 
     q: Any
@@ -65,11 +69,19 @@ class Call(NamedTuple):
     causal: bool
     most_q: int
     most_k: int
+    seed: Any = None
+    key: int = 0
+    dropout: float = 0.0
 
     @property
     def functions(self) -> Mods:
-        """The user's functions."""
-        return NAMES.mods_of(self.mods, self.parts[:-4] if self.listed else self.parts)
+        """The user's functions, and dropout."""
+        values = self.parts[:-4] if self.listed else self.parts
+        if not self.dropout:
+            return NAMES.mods_of(self.mods, values)
+        if self.seed is None:
+            return NAMES.mods_of(self.mods, (*values, self.dropout, self.key), BY_NUMBER)
+        return NAMES.mods_of(self.mods, (*values, self.dropout, self.seed), BY_TENSOR)
 
     def lists(self, across: bool) -> tuple[Any, Any, Any]:
         """Return the lists of blocks: partials, counts and blocks; None three times where none are listed."""
@@ -96,7 +108,14 @@ class Call(NamedTuple):
     @property
     def is_dense(self) -> bool:
         """Whether every query may see every key, at scores that take no work of threads but for a bias or a cap."""
-        return not (self.is_windowed or self.mods or self.slopes is not None or self.starts_q is not None)
+        has_work = bool(self.mods) or self.slopes is not None or self.dropout > 0
+        return not (self.is_windowed or has_work or self.starts_q is not None)
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether scores are products, scaled and perhaps capped, whose weights all count."""
+        has_work = bool(self.mods) or self.is_windowed or self.dropout > 0
+        return self.bias is self.slopes is self.sinks is self.starts_q is None and not has_work
 
     @property
     def constants(self) -> dict[str, Any]:
@@ -116,7 +135,7 @@ _FIELDS = Call._fields
 _SCHEMA = (
     "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? slopes, Tensor? sinks, Tensor? starts_q, Tensor? starts_k, "
     "Tensor[] parts, str mods, bool listed, float scale, float softcap, int before, int after, bool causal, "
-    "int most_q, int most_k"
+    "int most_q, int most_k, Tensor? seed, SymInt key, float dropout"
 )
 
 
@@ -188,8 +207,7 @@ def _launch(results: Arguments, *arguments: Any) -> None:
         return
     _check_starts(call)
     given, blocks = call.constants, Blocks.of(call)
-    simple = call.bias is call.slopes is call.sinks is call.starts_q is None and not (given["windowed"] or call.mods)
-    parts = blocks.parts(call.q, call.k) if simple else 1
+    parts = blocks.parts(call.q, call.k) if call.is_simple else 1
     if parts > 1:
         chosen = {name: given[name] for name in ("causal", "caps", "plain", "acc")}
         in_parts(results, call.q, call.k, call.v, call.scale, call.softcap, chosen, parts, blocks.in_parts())

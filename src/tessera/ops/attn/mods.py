@@ -87,11 +87,11 @@ def with_tensors(mod: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
 
 
 class Mods(Structure):
-    """The functions of a call of attention: `mods.score` and `mods.mask`, None where there is none.
+    """What a call of attention has of its own: `mods.score`, `mods.mask` and `mods.drop`, None for what it has not.
 
     Args:
         layout: what of them is compiled in.
-        values: their tensors.
+        values: their tensors and numbers.
     """
 
     __slots__ = ()
@@ -116,21 +116,22 @@ class Names:
         self._layouts[name] = layout
         return name
 
-    def mods_of(self, names: str, values: Sequence[Any]) -> Mods:
-        """Return the functions that texts with `|` between them stand for, with their tensors.
+    def mods_of(self, names: str, values: Sequence[Any], drop: Layout | None = None) -> Mods:
+        """Return the functions that texts with `|` between them stand for, with their tensors, and a dropout.
 
         Raises:
             CallError: `bad-argument` for a text of another process.
         """
-        if not names:
+        if not names and drop is None:
             return NO_MODS
-        if any(name not in self._layouts for name in names.split("|")):
+        each = names.split("|") if names else ("", "")
+        if any(name not in self._layouts for name in each):
             raise refused("a graph names functions of another process", "bad-argument", "trace it again")
-        return Mods(_layout_of(*(self._layouts[name] for name in names.split("|"))), tuple(values))
+        return Mods(_layout_of(*(self._layouts[name] for name in each), drop), tuple(values))
 
 
-def _layout_of(score: Layout | None, mask: Layout | None) -> Layout:
-    parts = {"score": score, "mask": mask}
+def _layout_of(score: Layout | None, mask: Layout | None, drop: Layout | None = None) -> Layout:
+    parts = {"score": score, "mask": mask, "drop": drop}
     return Layout.of("mods", _call, (), tuple((name, one or ConstantField(None)) for name, one in parts.items()))
 
 
