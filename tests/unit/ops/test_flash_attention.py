@@ -228,7 +228,7 @@ def test_operators_of_pytorch_are_sound():
 
     q, k, v, _ = (torch.from_numpy(one).requires_grad_() for one in operands(np.random.default_rng(9)))
     far = 2**31 - 1
-    given = (q, k, v, *[None] * 5, [], "", False, 0.25, 0.0, far, far, True, 0, 0)
+    given = (q, k, v, *[None] * 5, [], "", False, 0.25, 0.0, far, far, True, 0, 0, None, 0, 0.0)
     torch.library.opcheck(torch.ops.tessera.flash_attention.default, given)
 
 

@@ -16,6 +16,7 @@ from tessera.ops.attn import flash_kernels as kernels
 from tessera.ops.attn.drops import BY_NUMBER, factors
 from tessera.ops.attn.flash_steps import FORWARD, Blocks, Call, gradients_of
 from tessera.ops.attn.mods import NAMES
+from tessera.ops.attn.rope import exactly_turned, turned_by
 from tessera.ops.attn.scores import Options, Scores, exact_scores
 from tessera.ops.operation import library_op
 from tessera.ops.refusals import checked, refused
@@ -47,6 +48,8 @@ class FlashAttention:
         mask_mod: Any = None,
         dropout_p: float = 0.0,
         seed: Any = None,
+        rope: Any = None,
+        rope_interleaved: bool = False,
         return_lse: bool = False,
         layout: Layout = "bhsd",
         out: Any = None,
@@ -83,6 +86,9 @@ class FlashAttention:
             seed: of dropout, given where there is any: an integer, or an i64 array of one element that is read on the
                 device. A weight's fate depends on it, on its batch, head, query and key, and on how many heads and
                 queries there are.
+            rope: tables `(cos, sin)`, each `(N, rotary_dim / 2)` or `(B, N, rotary_dim / 2)`, f32 or f64, without a
+                gradient: keys, and queries by the last S places, are turned by them as `op.attn.rope` turns them.
+            rope_interleaved: whether elements `2 j` and `2 j + 1` are a pair, else `j` and `j + rotary_dim / 2`.
             return_lse: whether the logarithms of the sums of powers are returned too.
             layout: order of the dimensions of queries, keys, values and result.
             out: array for the result.
@@ -108,7 +114,8 @@ class FlashAttention:
         scores = Scores(
             *(causal, scale, window, softcap, bias, alibi_slopes, sinks, score_mod, mask_mod, dropout_p, seed)
         )
-        call = arguments(q, k, v, layout, scores)
+        turned = (q, k) if rope is None else turned_by(rope, q, k, layout, rope_interleaved)
+        call = arguments(*turned, v, layout, scores)
         if out is not None:
             rows.checked_out(out, (*q.shape[:3], call.v.shape[3]), arrays.dtype_of(q), q, k, v, bias, sinks)
             read = {"k": k, "v": v, "bias": bias, "alibi_slopes": alibi_slopes, "sinks": sinks}
@@ -121,7 +128,16 @@ class FlashAttention:
         return (found, results[1]) if return_lse else found
 
     def backward(
-        self, grad: Any, q: Any, k: Any, v: Any, *, layout: Layout = "bhsd", **options: Unpack[Options]
+        self,
+        grad: Any,
+        q: Any,
+        k: Any,
+        v: Any,
+        *,
+        rope: Any = None,
+        rope_interleaved: bool = False,
+        layout: Layout = "bhsd",
+        **options: Unpack[Options],
     ) -> dict[str, Any]:
         """Return the gradients of a call: `{"q": …, "k": …, "v": …}`, and `"bias"` and `"sinks"` where there are any.
 
@@ -130,6 +146,8 @@ class FlashAttention:
             q: as in the call, like all that follow.
             k: as in the call.
             v: as in the call.
+            rope: as in the call; gradients are those of queries and keys before they are turned.
+            rope_interleaved: as in the call.
             layout: as in the call.
             **options: `causal`, `scale`, `window`, `softcap`, `bias`, `alibi_slopes`, `sinks`, `score_mod`, `mask_mod`,
                 `dropout_p` and `seed`, as in the call: the same weights are left out, no mask is kept.
@@ -137,13 +155,17 @@ class FlashAttention:
         Raises:
             CallError: as for the call.
         """
+        if rope is not None:
+            q, k = turned_by(rope, q, k, layout, rope_interleaved)
         call = arguments(q, k, v, layout, Scores(**options))
-        turned = by_layout(grad, layout)
+        above = by_layout(grad, layout)
         results = FORWARD.fresh(*call)
-        rows.same_shape(turned, "grad", results[0].shape)
+        rows.same_shape(above, "grad", results[0].shape)
         rows.same_dtype(grad, "grad", q, "q")
-        found = gradients_of(call, turned, results)
+        found = gradients_of(call, above, results)
         made = {name: by_layout(found[name], layout) for name in "qkv"}
+        if rope is not None:
+            made["q"], made["k"] = turned_by(rope, made["q"], made["k"], layout, rope_interleaved, back=True)
         bias = options.get("bias")
         if bias is not None:
             made["bias"] = _summed(found["bias"], arrays.shape_of(bias, "bias"))
@@ -155,6 +177,8 @@ class FlashAttention:
         k: Any,
         v: Any,
         *,
+        rope: Any = None,
+        rope_interleaved: bool = False,
         return_lse: bool = False,
         layout: Layout = "bhsd",
         **options: Unpack[Options],
@@ -165,11 +189,15 @@ class FlashAttention:
             q: as in the call, like all that follow.
             k: as in the call.
             v: as in the call.
+            rope: as in the call.
+            rope_interleaved: as in the call.
             return_lse: as in the call.
             layout: as in the call.
             **options: as for `backward`, but `score_mod` and `mask_mod` are Python functions of NumPy arrays.
         """
         q, k, v = (by_layout(arrays.host(one), layout) for one in (q, k, v))
+        if rope is not None:
+            q, k = (exactly_turned(one, *rope, rope_interleaved) for one in (q, k))
         out, lse = exact(q, k, v, Scores(**options))
         return (by_layout(out, layout), lse) if return_lse else by_layout(out, layout)
 
