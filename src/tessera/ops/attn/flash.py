@@ -12,14 +12,17 @@ from tessera.driver.compile import compile as compiled
 from tessera.driver.compile import target_record
 from tessera.numerics.dtypes import DType, bf16
 from tessera.ops import arrays, rows
+from tessera.ops import epilogue as epi
 from tessera.ops.attn import flash_kernels as kernels
 from tessera.ops.attn.drops import BY_NUMBER, factors
-from tessera.ops.attn.flash_steps import FORWARD, Blocks, Call, gradients_of
+from tessera.ops.attn.flash_steps import FORWARD, Blocks, Call, compute, gradients_of
 from tessera.ops.attn.mods import NAMES
 from tessera.ops.attn.rope import exactly_turned, turned_by
 from tessera.ops.attn.scores import Options, Scores, exact_scores
+from tessera.ops.epilogue.chain import is_number
 from tessera.ops.operation import library_op
 from tessera.ops.refusals import checked, refused
+from tessera.ops.steps import check_not_traced, needs_gradient, written
 from tessera.ops.traced import Traced
 from tessera.target.artifact import Artifact
 
@@ -50,6 +53,7 @@ class FlashAttention:
         seed: Any = None,
         rope: Any = None,
         rope_interleaved: bool = False,
+        epilogue: epi.Epilogue | None = None,
         return_lse: bool = False,
         layout: Layout = "bhsd",
         out: Any = None,
@@ -61,6 +65,7 @@ class FlashAttention:
                 return (k <= q) | (k < lengths[b])
 
             op.flash_attention(q, k, v, mask_mod=op.attn.mod(prefix, lengths))
+            op.flash_attention(q, k, v, epilogue=op.epilogue.chain([op.epilogue.bias(b), op.epilogue.silu()]))
 
         Args:
             q: queries `(B, H, S, D)`, or `(B, S, H, D)` by `layout`; f64, f32, bf16 or f16.
@@ -89,6 +94,9 @@ class FlashAttention:
             rope: tables `(cos, sin)`, each `(N, rotary_dim / 2)` or `(B, N, rotary_dim / 2)`, f32 or f64, without a
                 gradient: keys, and queries by the last S places, are turned by them as `op.attn.rope` turns them.
             rope_interleaved: whether elements `2 j` and `2 j + 1` are a pair, else `j` and `j + rotary_dim / 2`.
+            epilogue: `op.epilogue.chain([...])`, applied to results in registers, without a gradient. The result of a
+                head is a matrix `(S, E)`, and heads are a batch of `B * H`: `bias(b)` takes `(E,)` or `(B * H, E)`. It
+                sees zeros for a query that sees no key.
             return_lse: whether the logarithms of the sums of powers are returned too.
             layout: order of the dimensions of queries, keys, values and result.
             out: array for the result.
@@ -100,7 +108,8 @@ class FlashAttention:
 
         Raises:
             CallError: `not-an-array`, `wrong-rank`, `wrong-shape`, `wrong-dtype`, `bad-argument`, `no-gradient` for
-                slopes that need one, `mixed-libraries`, or `out-needs-no-gradient`.
+                slopes that need one and for any gradient through an epilogue, `not-in-graphs` for an epilogue in a
+                traced function, `mixed-libraries`, or `out-needs-no-gradient`.
             LanguageError: what is wrong in a function, with its line; `no-derivative` in a gradient.
 
         Numerics:
@@ -114,18 +123,19 @@ class FlashAttention:
         scores = Scores(
             *(causal, scale, window, softcap, bias, alibi_slopes, sinks, score_mod, mask_mod, dropout_p, seed)
         )
+        if epilogue is not None:
+            _check_epilogue(epilogue, (q, k, v, bias, sinks))
         turned = (q, k) if rope is None else turned_by(rope, q, k, layout, rope_interleaved)
         call = arguments(*turned, v, layout, scores)
         if out is not None:
             rows.checked_out(out, (*q.shape[:3], call.v.shape[3]), arrays.dtype_of(q), q, k, v, bias, sinks)
             read = {"k": k, "v": v, "bias": bias, "alibi_slopes": alibi_slopes, "sinks": sinks}
+            if epilogue is not None:
+                read |= {f"epilogue[{at}]": one for at, one in enumerate(epilogue.values) if not is_number(one)}
             rows.apart(out, **{name: one for name, one in read.items() if one is not None})
-            results = by_layout(out, layout), FORWARD.results(*call)[1]
-            FORWARD.into(results, *call)
-        else:
-            results = FORWARD(*call)
-        found = by_layout(results[0], layout) if out is None else out
-        return (found, results[1]) if return_lse else found
+        found, lse = _computed(call, None if out is None else by_layout(out, layout), epilogue)
+        result = by_layout(found, layout) if out is None else out
+        return (result, lse) if return_lse else result
 
     def backward(
         self,
@@ -179,6 +189,7 @@ class FlashAttention:
         *,
         rope: Any = None,
         rope_interleaved: bool = False,
+        epilogue: epi.Epilogue | None = None,
         return_lse: bool = False,
         layout: Layout = "bhsd",
         **options: Unpack[Options],
@@ -191,6 +202,7 @@ class FlashAttention:
             v: as in the call.
             rope: as in the call.
             rope_interleaved: as in the call.
+            epilogue: as in the call.
             return_lse: as in the call.
             layout: as in the call.
             **options: as for `backward`, but `score_mod` and `mask_mod` are Python functions of NumPy arrays.
@@ -199,6 +211,8 @@ class FlashAttention:
         if rope is not None:
             q, k = (exactly_turned(one, *rope, rope_interleaved) for one in (q, k))
         out, lse = exact(q, k, v, Scores(**options))
+        if epilogue is not None:
+            out = epilogue.reference(out.reshape(-1, *out.shape[2:])).reshape(out.shape)
         return (by_layout(out, layout), lse) if return_lse else by_layout(out, layout)
 
     def explain(self) -> Any:
@@ -220,6 +234,7 @@ class FlashAttention:
         softcap: bool = False,
         bias: DType | None = None,
         dropout: bool = False,
+        epilogue: epi.Epilogue | None = None,
         target: str | None = None,
         dump: Sequence[str] = (),
     ) -> Artifact:
@@ -234,6 +249,7 @@ class FlashAttention:
             softcap: whether there is a cap.
             bias: dtype of a bias, None for none.
             dropout: whether weights are left out, by a seed that is a number.
+            epilogue: as in a call.
             target: as for `ts.compile`.
             dump: as for `ts.compile`.
         """
@@ -243,7 +259,7 @@ class FlashAttention:
             ("slopes", "sinks", "starts_q", "starts_k", "partials", "counts", "blocks"), None
         )
         given |= {
-            "mods": NAMES.mods_of("", (), BY_NUMBER if dropout else None),
+            "mods": NAMES.mods_of("", (), BY_NUMBER if dropout else None, epilogue.layout if epilogue else None),
             "causal": causal,
             "windowed": window,
             "caps": softcap,
@@ -274,6 +290,35 @@ class FlashAttention:
     def bytes(q: Sequence[int], k: Sequence[int], v: Sequence[int], dtype: DType) -> int:
         """Return the bytes of queries, keys, values and result, each once."""
         return (prod(q) + prod(k) + prod(v) + prod(q[:3]) * v[3]) * dtype.bytes
+
+
+def _computed(call: Call, out: Any, epilogue: epi.Epilogue | None) -> tuple[Any, ...]:
+    """Return the result, in a given array where there is one, and the logarithms of the sums of powers."""
+    if out is epilogue is None:
+        return FORWARD(*call)
+    made, lse = FORWARD.results(*call) if out is None else (out, FORWARD.results(*call)[1])
+    if epilogue is None:
+        FORWARD.into((made, lse), *call)
+    else:
+        compute((made, lse), call, epilogue)
+        written(made, lse)
+    return made, lse
+
+
+def _check_epilogue(epilogue: epi.Epilogue, given: Sequence[Any]) -> None:
+    """Check that an epilogue can be applied to results of attention.
+
+    Raises:
+        CallError: `bad-argument`, `no-gradient` or `not-in-graphs`.
+    """
+    if epilogue.needs_sizes or epilogue.reduces_columns:
+        raise refused("the epilogue combines results", "bad-argument", "compute row_sum and its like from the result")
+    if epilogue.out_dtype not in (None, arrays.dtype_of(given[0], "q")):
+        raise refused(f"the epilogue casts to {epilogue.out_dtype}", "bad-argument", "results have the dtype of q")
+    check_not_traced(*given, *epilogue.values)
+    if needs_gradient((*given, *epilogue.values)):
+        help = "apply the steps to the result of attention, or call it under torch.no_grad()"
+        raise refused("an epilogue has no gradient", "no-gradient", help)
 
 
 def by_layout(array: Any, layout: str) -> Any:

@@ -155,6 +155,12 @@ def grown(x: Any, mods: Any) -> Any:
 
 
 @ts.function
+def finished(made: Any, mods: Any, b: Any, h: Any, m: Any, heads: Any) -> Any:
+    """Return results of queries from `m` on as an epilogue changes them, in which heads are a batch of matrices."""
+    return made if mods.finish is None else mods.finish(made, m, 0, b * heads + h)
+
+
+@ts.function
 def listed(counts: Any, b: Any, h: Any, m: Any) -> Any:
     """Return how many keys, or queries, the listed blocks have."""
     return counts[b, h, m // LISTED].to(ts.i64) * LISTED
@@ -213,7 +219,7 @@ def forward(
     partials: ts.Tensor[B, H, MB, ts.i32] | None,
     counts: ts.Tensor[B, H, MB, ts.i32] | None,
     blocks: ts.Tensor[B, H, MB, NB, ts.i32] | None,
-    mods: Mods[M, N],
+    mods: Mods[B * H, M, E],
     out: ts.Tensor[B, H, M, E, T],
     lse: ts.Tensor[B, H, M, S] | None,
     scale: F64,
@@ -281,7 +287,8 @@ def forward(
             tops = most_of
         whole = ts.tile.where(sums == 0.0, 1.0, sums) if empties else sums
         left = queries - m if starts_q is not None else None
-        put_rows(out, b, h, q0 + m, left, grown(total, mods) / whole[:, None])
+        made = finished(grown(total, mods) / whole[:, None], mods, b, h, m, H)
+        put_rows(out, b, h, q0 + m, left, made)
         if lse is not None:
             put_numbers(lse, b, h, q0 + m, left, tops + ts.tile.log(sums))
 

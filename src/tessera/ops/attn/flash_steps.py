@@ -16,6 +16,7 @@ from tessera.ops.attn.blocks import PART_KEYS, Blocks
 from tessera.ops.attn.drops import BY_NUMBER, BY_TENSOR
 from tessera.ops.attn.join import join
 from tessera.ops.attn.mods import NAMES, Mods
+from tessera.ops.epilogue.chain import Epilogue
 from tessera.ops.refusals import refused
 from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present, zeros
 from tessera.ops.traced import Traced
@@ -73,15 +74,15 @@ class Call(NamedTuple):
     key: int = 0
     dropout: float = 0.0
 
-    @property
-    def functions(self) -> Mods:
-        """The user's functions, and dropout."""
+    def functions(self, epilogue: Epilogue | None = None) -> Mods:
+        """Return the user's functions, dropout, and what happens to results."""
         values = self.parts[:-4] if self.listed else self.parts
+        last, finish = ((), None) if epilogue is None else (epilogue.values, epilogue.layout)
         if not self.dropout:
-            return NAMES.mods_of(self.mods, values)
+            return NAMES.mods_of(self.mods, (*values, *last), None, finish)
         if self.seed is None:
-            return NAMES.mods_of(self.mods, (*values, self.dropout, self.key), BY_NUMBER)
-        return NAMES.mods_of(self.mods, (*values, self.dropout, self.seed), BY_TENSOR)
+            return NAMES.mods_of(self.mods, (*values, self.dropout, self.key, *last), BY_NUMBER, finish)
+        return NAMES.mods_of(self.mods, (*values, self.dropout, self.seed, *last), BY_TENSOR, finish)
 
     def lists(self, across: bool) -> tuple[Any, Any, Any]:
         """Return the lists of blocks: partials, counts and blocks; None three times where none are listed."""
@@ -201,13 +202,17 @@ def _results(*arguments: Any) -> Arguments:
 
 
 def _launch(results: Arguments, *arguments: Any) -> None:
-    call = Call(*arguments)
+    compute(results, Call(*arguments), None)
+
+
+def compute(results: Arguments, call: Call, epilogue: Epilogue | None) -> None:
+    """Compute attention into given arrays; an epilogue changes the results before they are stored."""
     out, lse = results
     if 0 in out.shape[:3]:
         return
     _check_starts(call)
     given, blocks = call.constants, Blocks.of(call)
-    parts = blocks.parts(call.q, call.k) if call.is_simple else 1
+    parts = blocks.parts(call.q, call.k) if call.is_simple and epilogue is None else 1
     if parts > 1:
         chosen = {name: given[name] for name in ("causal", "caps", "plain", "acc")}
         in_parts(results, call.q, call.k, call.v, call.scale, call.softcap, chosen, parts, blocks.in_parts())
@@ -215,7 +220,7 @@ def _launch(results: Arguments, *arguments: Any) -> None:
     packed = call.starts_q, call.starts_k
     operands = call.q, call.k, call.v, call.bias, call.slopes, call.sinks, *packed, *call.lists(across=False)
     numbers = *call.numbers, call.most_q
-    _run(kernels.forward, (*operands, call.functions, out, lse, *numbers), given | blocks.forward())
+    _run(kernels.forward, (*operands, call.functions(epilogue), out, lse, *numbers), given | blocks.forward())
 
 
 def _run(kernel: Any, arguments: Arguments, constants: dict[str, Any]) -> None:
@@ -279,11 +284,11 @@ def _launch_gradient(results: Arguments, grad: Any, grad_lse: Any, *arguments: A
     common = grad, call.q, call.k, call.v, call.bias, call.slopes, call.starts_q, call.starts_k
     if (wanted[0] or wanted[2]) and not is_empty:
         results_of = present(of_q), of_bias if wanted[2] else None
-        operands = *common, *call.lists(across=False), lse, delta, *results_of, call.functions
+        operands = *common, *call.lists(across=False), lse, delta, *results_of, call.functions()
         constants = given | blocks.of_queries()
         _run(gradients.query_gradients, (*operands, *call.numbers, call.most_q), constants)
     if wanted[1] and not is_empty:
-        operands = *common, *call.lists(across=True), lse, delta, of_k, of_v, call.functions
+        operands = *common, *call.lists(across=True), lse, delta, of_k, of_v, call.functions()
         constants = given | blocks.of_keys() | {"grouped": call.q.shape[1] != call.k.shape[1]}
         _run(gradients.key_gradients, (*operands, *call.numbers, call.most_k), constants)
     if wanted[3]:
