@@ -291,6 +291,26 @@ def test_in_place_of_pytorchs(options):
     assert torch.nn.functional.scaled_dot_product_attention is attend
 
 
+def test_what_a_checkpoint_computes_twice_leaves_out_the_same():
+    torch = pytest.importorskip("torch")
+    import tessera.torch
+
+    def attend(x):
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x * 2, dropout_p=P).sin()
+
+    def twice(x):
+        return torch.utils.checkpoint.checkpoint(attend, x, use_reentrant=False)
+
+    x, found = torch.randn(1, 2, 33, 16, requires_grad=True), []
+    for form in (attend, twice, torch.compile(twice, backend="tessera", fullgraph=True)):
+        torch.manual_seed(3)
+        with tessera.torch.sdpa():
+            out = form(x)
+            found.append((out, *torch.autograd.grad(out.sum(), x)))
+    for other in found[1:]:
+        assert all(torch.allclose(one, two, atol=1e-5) for one, two in zip(found[0], other, strict=True))
+
+
 Q = np.zeros((1, 2, 3, 8), np.float32)
 WRONG = {
     "bad-argument": lambda: attention(Q, Q, Q, dropout_p=0.1),

@@ -209,7 +209,8 @@ class FlashAttention:
         """
         q, k, v = (by_layout(arrays.host(one), layout) for one in (q, k, v))
         if rope is not None:
-            q, k = (exactly_turned(one, *rope, rope_interleaved) for one in (q, k))
+            cos, sin = cast("Sequence[Any]", rope)
+            q, k = (exactly_turned(one, cos, sin, rope_interleaved) for one in (q, k))
         out, lse = exact(q, k, v, Scores(**options))
         if epilogue is not None:
             out = epilogue.reference(out.reshape(-1, *out.shape[2:])).reshape(out.shape)

@@ -181,7 +181,7 @@ def query_gradients(
         less = delta[b, h, q0 + m : q0 + m + BM][:, None]
         total = ts.tile.zeros((BM, D), acc)
         place = m + (last - queries)
-        row = square_row(b, h, q0, z, m, H, M, None if starts_q is None else Z) if mods.drop is not None else None
+        row = square_row(mods, b, h, q0, z, m, H, M, None if starts_q is None else Z)
         start = max(place - before, 0) // BN * BN if windowed else 0
         end = min(last, place + BM + after) if windowed else min(last, place + BM) if causal else last
         if blocks is not None:
@@ -288,7 +288,7 @@ def key_gradients(
                 scores = ts.tile.where((m + ts.tile.arange(BM) < queries)[None, :], scores, -INF)
             base = present(lse[b, h, q0 + m : q0 + m + BM], empties)[None, :]
             powers = weight(seen_by(scores, m + apart, n, last, before, after, causal, windowed), base, scale, plain)
-            row = square_row(b, h, q0, z, m, H, M, None if starts_q is None else Z) if mods.drop is not None else None
+            row = square_row(mods, b, h, q0, z, m, H, M, None if starts_q is None else Z)
             powers = signed(powers, mods, row, n, True)
             total_v = ts.tile.mma(kept(powers, mods).to(q.dtype), g, total_v)
             of_weights = grown(ts.tile.mma(values, g.T), mods)

@@ -130,11 +130,13 @@ def allowed(scores: Any, mods: Any, whole: Any, b: Any, h: Any, rows: Any, colum
 
 
 @ts.function
-def square_row(b: Any, h: Any, q0: Any, z: Any, m: Any, heads: Any, queries: Any, sequences: Any) -> Any:
-    """Return the row of dropout's squares in which query `m` is, counted through all heads.
+def square_row(mods: Any, b: Any, h: Any, q0: Any, z: Any, m: Any, heads: Any, queries: Any, sequences: Any) -> Any:
+    """Return the row of dropout's squares in which query `m` is, counted through all heads; None without dropout.
 
     A packed sequence, of which there are `sequences`, begins with a row of squares of its own.
     """
+    if mods.drop is None:
+        return None
     if sequences is None:
         return (b * heads + h) * ts.cdiv(queries, SQUARE) + m // SQUARE
     return h * (ts.cdiv(queries, SQUARE) + sequences) + q0 // SQUARE + z + m // SQUARE
@@ -253,7 +255,7 @@ def forward(
         tops = ts.tile.full((BM,), -INF, acc)
         sums = ts.tile.zeros((BM,), acc)
         place = m + (keys - queries)
-        row = square_row(b, h, q0, z, m, H, M, None if starts_q is None else Z) if mods.drop is not None else None
+        row = square_row(mods, b, h, q0, z, m, H, M, None if starts_q is None else Z)
         start = max(place - before, 0) // BN * BN if windowed else 0
         end = min(keys, place + BM + after) if windowed else min(keys, place + BM) if causal else keys
         if starts_q is not None:

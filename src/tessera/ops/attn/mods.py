@@ -130,7 +130,8 @@ class Names:
         each = names.split("|") if names else ("", "")
         if any(name not in self._layouts for name in each):
             raise refused("a graph names functions of another process", "bad-argument", "trace it again")
-        return Mods(_layout_of(*(self._layouts[name] for name in each), drop, finish), tuple(values))
+        score, mask = (self._layouts[name] for name in each)
+        return Mods(_layout_of(score, mask, drop, finish), tuple(values))
 
 
 def _layout_of(

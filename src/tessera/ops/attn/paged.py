@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite, prod
 from numbers import Real
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -333,7 +333,7 @@ def _check_prefix(lengths: Any, groups: Any, q: Any) -> None:
     if groups.shape[0] < 1:
         raise refused("prefix_groups has no element", "wrong-shape", "it has one more than groups")
     if isinstance(groups, np.ndarray):
-        found, batch = groups.astype(int), int(q.shape[0])
+        found, batch = cast("Any", groups).astype(int), int(q.shape[0])
         if found[0] != 0 or found[-1] != batch or (np.diff(found) < 0).any():
             help = f"it goes from 0 to {batch} and does not decrease"
             raise refused(f"prefix_groups goes from {found[0]} to {found[-1]}", "bad-argument", help)

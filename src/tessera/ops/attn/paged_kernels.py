@@ -19,6 +19,12 @@ def places_of(counts: Any, r: Any, rows: Any, queries: Any) -> Any:
 
 
 @ts.function
+def whole_pages(shared: Any, b: Any, page: Any) -> Any:
+    """Return how many keys a sequence shares, in whole pages."""
+    return 0 if shared is None else shared[b].to(ts.i64) // page * page
+
+
+@ts.function
 def put_group(out: Any, lse: Any, p: Any, b: Any, g: Any, r: Any, e: Any, left: Any, found: Any, logs: Any) -> None:
     """Store results of the `left` sequences of a group from `b` on, and once the logarithms of their sums."""
     count, rows, wide = found.shape
@@ -74,19 +80,17 @@ def paged_parts(
         (R, BM),
         (E, BE),
     ):
-        leader = x if starts is None else starts[x].to(ts.i64)
         if starts is None:
-            count = lengths[x].to(ts.i64)
-            rows = q[x, g, r : r + BM, :]
+            leader, b, left = x, x, 1
+            rows, count = q[x, g, r : r + BM, :], lengths[x].to(ts.i64)
             place = places_of(count, r, BM, queries).reshape(BM, 1)
-            first = 0 if shared is None else shared[x].to(ts.i64) // page * page
-            end = count
+            first, end = whole_pages(shared, x, page), count
         else:
+            leader = starts[x].to(ts.i64)
             b, left = leader + i, starts[x + 1].to(ts.i64) - leader - i
-            rows = q[b : b + BB, g, r : r + BM, :].reshape(BB * BM, D)
-            place = places_of(lengths[b : b + BB].to(ts.i64)[:, None], r, BM, queries).reshape(BB * BM, 1)
-            first = 0
-            end = shared[leader].to(ts.i64) // page * page if left > 0 else 0
+            rows, counts = q[b : b + BB, g, r : r + BM, :].reshape(BB * BM, D), lengths[b : b + BB].to(ts.i64)
+            place = places_of(counts[:, None], r, BM, queries).reshape(BB * BM, 1)
+            first, end = 0, whole_pages(shared, leader, page) if left > 0 else 0
         factor = scale if k_scale is None else scale * k_scale[g].to(ts.f64)
         total = ts.tile.zeros((BB * BM, BE), acc)
         tops = ts.tile.full((BB * BM,), -INF, acc)

@@ -279,9 +279,12 @@ def turned_by(tables: Any, q: Any, k: Any, layout: str, interleaved: bool, back:
     pairs = 2 * arrays.shape_of(without_gradient(cos, "cos"), "cos")[-1]
     arrays.shape_of(without_gradient(sin, "sin"), "sin")
     step = BACKWARD if back else FORWARD
-    given = lambda x, y, c, s: rope_arguments(x, y, None, 1e4, c, s, interleaved, pairs, layout)  # noqa: E731
+
+    def given(x: Any, y: Any, c: Any, s: Any) -> tuple[Any, ...]:
+        return rope_arguments(x, y, None, 1e4, c, s, interleaved, pairs, layout)
+
     if places[0] == places[1]:
-        return step(*given(q, k, cos, sin))
+        return cast("tuple[Any, Any]", step(*given(q, k, cos, sin)))
     if places[0] > places[1]:
         raise refused(
             f"rope turns {places[0]} queries by places of {places[1]} keys", "bad-argument", "call op.attn.rope before"

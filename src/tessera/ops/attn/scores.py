@@ -82,7 +82,7 @@ class Scores(NamedTuple):
     @property
     def exact_seed(self) -> int:
         """The seed of dropout on the host."""
-        return seed_of(np.asarray(arrays.to_numpy(self.seed)).item() if hasattr(self.seed, "shape") else self.seed)
+        return seed_of(self.seed if _is_number(self.seed) else arrays.to_numpy(self.seed).item())
 
     def _dropout(self, q: Any) -> tuple[Any, Any, float]:
         """Return the seed of dropout as an array or as a number, and the probability."""
@@ -94,7 +94,7 @@ class Scores(NamedTuple):
         if self.seed is None:
             help = "give seed=, an integer or an i64 array of one element, that differs from call to call"
             raise refused(f"dropout_p is {p} without a seed", "bad-argument", help)
-        if not hasattr(self.seed, "shape") or isinstance(self.seed, np.generic):
+        if _is_number(self.seed):
             return None, seed_of(self.seed), p
         return _seed_array(self.seed, q), 0, p
 
@@ -114,6 +114,11 @@ class Scores(NamedTuple):
                 "a function's tensors are of another library", "mixed-libraries", "give PyTorch tensors alone"
             )
         return parts, f"{score.name if score else ''}|{keeps.name if keeps else ''}", bool(lists)
+
+
+def _is_number(seed: Any) -> bool:
+    """Return whether a seed is a number, which it is too where `torch.compile` traces."""
+    return isinstance(seed, int | np.integer)
 
 
 def _seed_array(seed: Any, q: Any) -> Any:

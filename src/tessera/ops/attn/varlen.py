@@ -147,7 +147,7 @@ class FlashAttentionVarlen:
         for z, a, b, c, d in zip(range(count), starts, starts[1:], others, others[1:], strict=False):
             one = [x[None].swapaxes(1, 2) for x in (q[a:b], k[c:d], v[c:d])]
             packed = int(a) // SQUARE + z, squares
-            made[a:b] = exact(*one, Scores(**options), packed)[0][0].swapaxes(0, 1)
+            made[a:b] = exact(one[0], one[1], one[2], Scores(**options), packed)[0][0].swapaxes(0, 1)
         return made
 
     def explain(self) -> Any:
