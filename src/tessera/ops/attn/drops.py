@@ -92,5 +92,5 @@ def factors(p: float, seed: int, shape: tuple[int, ...], packed: tuple[int, int]
     words = np.broadcast_arrays(*philox4x32((key, row, zero, zero), (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF)))
     number = np.broadcast_to(q // _HALF % 2 * 2 + k // _HALF % 2, shape)
     uniform = (np.choose(number, words) >> 8).astype(np.float64) * 2.0**-24
-    kept = uniform >= np.float32(p)
-    return kept / (1 - np.float64(np.float32(p))) if p < 1 else np.zeros(shape)
+    rounded = float(np.float32(p))
+    return (uniform >= rounded) / (1 - rounded) if rounded < 1 else np.zeros(shape)

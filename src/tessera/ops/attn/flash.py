@@ -114,7 +114,8 @@ class FlashAttention:
 
         Numerics:
             Scores, sums and results are computed in f32 (f64 for f64); weights are rounded to the dtype of `v` before
-            they multiply it. `dropout_p` is rounded to f32; the same weights are left out on every machine.
+            they multiply it. `dropout_p` and `1 / (1 - dropout_p)` are rounded to f32, for f64 too; the same weights
+            are left out on every machine.
 
         Source: Dao, FlashAttention-2: faster attention with better parallelism and work partitioning, 2023; Press et
         al., Train short, test long (ALiBi), 2022; Dong et al., Flex Attention, 2024; Salmon et al., Parallel random
