@@ -12,8 +12,10 @@ from tessera import ops as op
 from tessera.driver.settings import settings
 from tessera.ops.attn import flash_gradient_kernels as gradients
 from tessera.ops.attn import flash_kernels as kernels
+from tessera.ops.attn.blocks import Blocks
 from tessera.ops.attn.drops import BY_NUMBER, BY_TENSOR
 from tessera.ops.attn.mods import NAMES
+from tessera.target.registry import target_named
 from tests.unit.ops import library as lib
 from tests.unit.ops.test_dropout import philox
 from tests.unit.ops.test_flash_attention import emulated, operands, options_of
@@ -231,6 +233,21 @@ def test_kernels_spill_no_registers(head, target):
     per_thread = 128 * (128 if head == 64 else 64) // 256
     # Ten rounds of two for four weights; the first ones are the same for several counters.
     assert 12 * per_thread // 4 < runs < 18 * per_thread // 4
+
+
+@pytest.mark.parametrize(
+    ("target", "head", "most"), [("sm_80", 64, 0), ("sm_80", 128, 0), ("sm_90a", 64, 0), ("sm_90a", 128, 256)]
+)
+def test_gradients_spill_few_registers(target, head, most):
+    blocks = Blocks(target_named(target), ts.bf16, (head, head), (4096, 4096), (64, 64), False, causal=True, drops=True)
+    options = dict.fromkeys(("bias", "slopes", "starts_q", "starts_k", "partials", "counts", "blocks"))
+    options |= {"causal": True, "windowed": False, "caps": False, "empties": False, "plain": True}
+    options |= {"mods": NAMES.mods_of("", (), BY_TENSOR), "acc": ts.f32, "T": ts.bf16, "S": ts.f32}
+    dims = {"B": 4, "H": 16, "G": 16, "M": 4096, "N": 4096, "D": head, "E": head}
+    of_queries = ts.compile(gradients.query_gradients, target, [], dims, of_bias=None, **options, **blocks.of_queries())
+    assert lib.spills(of_queries) == 0
+    of_keys = ts.compile(gradients.key_gradients, target, [], dims, grouped=False, **options, **blocks.of_keys())
+    assert lib.spills(of_keys) <= most
 
 
 def test_training_with_pytorch():
