@@ -11,6 +11,7 @@ import pytest
 
 import tessera as ts
 from tessera import ops as op
+from tessera.ops.attn.drops import factors
 from tests.device.test_library import agree
 
 pytestmark = pytest.mark.device
@@ -68,6 +69,23 @@ def test_bias(torch):
     bias = torch.randn(3, 1, 130, device="cuda").bfloat16()
     theirs = lambda q, k, v, bias: attend(torch, q, k, v, {"bias": bias})  # noqa: E731
     agree(torch, lambda q, k, v, bias: op.flash_attention(q, k, v, bias=bias), theirs, [*inputs, bias], 4)
+
+
+@pytest.mark.parametrize("size", [64, 128])
+@pytest.mark.parametrize("causal", [False, True])
+def test_dropout(torch, size, causal):
+    seed = torch.tensor([2**40 + 7], device="cuda")
+    mask = torch.from_numpy(factors(0.3, 2**40 + 7, (2, 4, 333, 333))).cuda()
+
+    def theirs(q, k, v):
+        keys, values = (one.repeat_interleave(2, 1) for one in (k, v))
+        scores = q @ keys.transpose(-1, -2) / math.sqrt(size)
+        hidden = torch.ones(333, 333, dtype=torch.bool, device="cuda").triu(1) & causal
+        return (torch.softmax(scores.masked_fill(hidden, -math.inf), -1) * mask) @ values
+
+    inputs = [torch.randn(2, heads, 333, size, device="cuda").bfloat16() for heads in (4, 2, 2)]
+    ours = lambda q, k, v: op.flash_attention(q, k, v, causal=causal, dropout_p=0.3, seed=seed)  # noqa: E731
+    agree(torch, ours, theirs, inputs, 4)
 
 
 def test_the_same_bits_again(torch):
@@ -183,3 +201,32 @@ def test_pages(torch, kind, page, heads):
     assert float(found[3].abs().max()) == 0
     held = k.double()[table[0, 699 // page].long(), 699 % page]
     assert float((held - new[0][0, 1].double()).abs().max()) <= (0.3 if kind == "float8_e4m3fn" else 1e-6)
+
+
+@pytest.mark.parametrize("queries", [1, 3])
+@pytest.mark.parametrize("kind", ["bfloat16", "float8_e4m3fn"])
+def test_prefixes_of_pages(torch, kind, queries):
+    lengths = torch.tensor([1300, 1500, 1411, 90, 700], dtype=torch.int32, device="cuda")
+    table = torch.randperm(5 * 24, device="cuda").reshape(5, 24).int()
+    table[1:3, :19] = table[0, :19]
+    k, v = (torch.randn(5 * 24, 64, 2, 128, device="cuda").to(getattr(torch, kind)) for _ in range(2))
+    q = torch.randn(5, 8, queries, 128, device="cuda").bfloat16()
+    shared = torch.tensor([1250, 1250, 1250, 0, 640], dtype=torch.int32, device="cuda")
+    groups = torch.tensor([0, 3, 4, 5], dtype=torch.int32, device="cuda")
+    exact, whole = op.paged_attention(q, k, v, table, lengths, return_lse=True)
+    given = {"prefix_lengths": shared, "prefix_groups": groups, "return_lse": True}
+    found, lse = op.paged_attention(q, k, v, table, lengths, **given)
+    assert torch.allclose(found, exact, atol=2e-3, rtol=2e-2)
+    assert torch.allclose(lse, whole, atol=1e-3)
+
+
+@pytest.mark.parametrize("size", [64, 128])
+def test_epilogues_and_turned_queries(torch, size):
+    q, k, v = (torch.randn(2, heads, 333, size, device="cuda").bfloat16() for heads in (4, 2, 2))
+    bias, angle = torch.randn(size, device="cuda"), torch.rand(333, size // 2, device="cuda") * 6
+    tables = angle.cos(), angle.sin()
+    chain = op.epilogue.chain([op.epilogue.bias(bias), op.epilogue.silu()])
+    found = op.flash_attention(q, k, v, rope=tables, epilogue=chain, causal=True)
+    turned = op.attn.rope(q, k, cos=tables[0], sin=tables[1])
+    exact = attend(torch, *(one.double() for one in (*turned, v)), {"causal": True}) + bias.double()
+    assert torch.allclose(found.double(), torch.nn.functional.silu(exact), atol=2e-2, rtol=2e-2)

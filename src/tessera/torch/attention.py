@@ -17,10 +17,11 @@ def sdpa() -> Generator[None]:
     """Let `torch.nn.functional.scaled_dot_product_attention` be Tessera's attention inside a `with` block.
 
     So models compute with it whose source says nothing of it; inside `torch.autocast` in its dtype. Calls that it does
-    not take go to PyTorch as before: with dropout, of other dtypes than f32, bf16, f16 and f64, of fewer than three or
+    not take go to PyTorch as before: of other dtypes than f32, bf16, f16 and f64, of fewer than three or
     more than four dimensions or heads without elements, on other devices, inside `torch.func` and forward-mode
     differentiation, and causal ones of other than as many queries as keys, which PyTorch aligns to the first key. Masks
-    are added to scores; boolean ones hide. Gradients of gradients are refused (`no-gradient`). The function is replaced
+    are added to scores; boolean ones hide. Dropout draws a seed from PyTorch's generator of the device, and leaves out
+    other weights than PyTorch does. Gradients of gradients are refused (`no-gradient`). The function is replaced
     for all threads; code that has imported it by name keeps PyTorch's.
     """
     torch: Any = sys.modules["torch"]
@@ -37,10 +38,10 @@ def sdpa() -> Generator[None]:
         enable_gqa: bool = False,
     ) -> Any:
         *given, attn_mask = in_autocast(torch, (query, key, value, attn_mask))
-        if dropout_p > 0 or not is_taken(torch, given, attn_mask, is_causal, enable_gqa):
+        if not (0 <= dropout_p <= 1 and is_taken(torch, given, attn_mask, is_causal, enable_gqa)):
             options = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}
             return theirs(*given, **options, enable_gqa=enable_gqa)
-        return computed(given, attn_mask, is_causal, scale)
+        return computed(torch, given, attn_mask, is_causal, scale, dropout_p)
 
     functional.scaled_dot_product_attention = ours
     try:
@@ -57,10 +58,12 @@ def in_autocast(torch: Any, given: Sequence[Any]) -> list[Any]:
     return [_cast(torch, one, torch.get_autocast_dtype(device)) for one in given]
 
 
-def computed(given: Sequence[Any], mask: Any, causal: bool, scale: float | None) -> Any:
+def computed(torch: Any, given: Sequence[Any], mask: Any, causal: bool, scale: float | None, dropout: float) -> Any:
     """Return the attention of queries, keys and values that `is_taken`, with a batch or without."""
     q, k, v = (one if one.dim() == 4 else one[None] for one in given)
-    found = flash_attention(q, k, v, causal=causal, scale=scale, bias=mask)
+    # A tensor: a number would make the host wait for the device, and be the same in each replay of a graph.
+    seed = torch.randint(-(2**63), 2**63 - 1, (1,), device=q.device) if dropout else None
+    found = flash_attention(q, k, v, causal=causal, scale=scale, bias=mask, dropout_p=dropout, seed=seed)
     return found if given[0].dim() == 4 else found[0]
 
 
@@ -79,7 +82,10 @@ def is_taken(torch: Any, given: Sequence[Any], mask: Any, is_causal: bool, share
         return False
     if query.device.type not in _DEVICES or torch.autograd.forward_ad._current_level >= 0:
         return False
-    if any(torch._C._functorch.is_functorch_wrapped_tensor(one) or not one.shape[-1] for one in given):
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    if not torch.compiler.is_compiling() and any(map(wrapped, given)):  # which the compiler cannot trace
+        return False
+    if not all(one.shape[-1] for one in given):
         return False
     if query.dim() not in (3, 4) or (is_causal and (mask is not None or query.shape[-2] != key.shape[-2])):
         return False

@@ -94,6 +94,7 @@ def cases() -> dict[str, Case]:
         *(Case(f"activation.{name}", {"gate": rows, "up": other}) for name in ("swiglu", "geglu", "reglu")),
         Case("attn.flash_attention", {**heads, "bias": normal(1, 2, 5, 5), "sinks": normal(2)}),
         Case("attn.flash_attention", {**heads, "alibi_slopes": positive(2)}, {"causal": True, "return_lse": True}),
+        Case("attn.flash_attention", heads, {"dropout_p": 0.3, "seed": 3}),
         Case("attn.flash_attention_fp8", {**eights, **{f"{name}_scale": positive(1, 2).float() for name in "qkv"}}),
         Case(
             "attn.paged_attention",

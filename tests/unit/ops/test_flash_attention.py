@@ -228,7 +228,7 @@ def test_operators_of_pytorch_are_sound():
 
     q, k, v, _ = (torch.from_numpy(one).requires_grad_() for one in operands(np.random.default_rng(9)))
     far = 2**31 - 1
-    given = (q, k, v, *[None] * 5, [], "", False, 0.25, 0.0, far, far, True, 0, 0)
+    given = (q, k, v, *[None] * 5, [], "", False, 0.25, 0.0, far, far, True, 0, 0, None, 0, 0.0)
     torch.library.opcheck(torch.ops.tessera.flash_attention.default, given)
 
 
@@ -334,13 +334,18 @@ def test_in_place_of_pytorchs():
 
 
 def emulated(kernel, target, arrays, dims, numbers, **constants):
-    """Run a kernel for a GPU on an emulated one, whose arguments are arrays or None, and then numbers."""
+    """Run a kernel for a GPU on an emulated one, whose arguments are arrays, some numbers or None, and then numbers."""
     artifact = ts.compile(kernel, target, ["ptx"], dims, **constants)
-    device, given = Device(), [one for one in arrays if one is not None]
-    pointers = [device.add(one.reshape(-1).view(np.uint8), np.ones(one.nbytes, bool)) for one in given]
-    shapes = [(one.shape, tuple(step // one.itemsize for step in one.strides)) for one in given]
-    Emulation(artifact).run(device, pointers, shapes + [None] * len(numbers), list(numbers), Limits(10**9))
-    for number, one in enumerate(given):
+    device, given = Device(), [*(one for one in arrays if one is not None), *numbers]
+    tensors = [one for one in given if isinstance(one, np.ndarray)]
+    scalars = [one for one in given if not isinstance(one, np.ndarray)]
+    pointers = [device.add(one.reshape(-1).view(np.uint8), np.ones(one.nbytes, bool)) for one in tensors]
+    shapes = [
+        (one.shape, tuple(step // one.itemsize for step in one.strides)) if isinstance(one, np.ndarray) else None
+        for one in given
+    ]
+    Emulation(artifact).run(device, pointers, shapes, scalars, Limits(10**9))
+    for number, one in enumerate(tensors):
         one.reshape(-1).view(np.uint8)[...] = device.back(number)
 
 

@@ -135,6 +135,7 @@ def test_graphs_hold_for_all_sizes_and_seeds():
             op.mse(op.dropout(x, 0.5, seed=seed), y)
             + op.reduce.var(x, 1).sum()
             + op.norm.rms(x, 8, dropout=0.1, seed=seed).sum()
+            + op.flash_attention(x[None, None], y[None, None], y[None, None], dropout_p=0.1, seed=seed).sum()
         )
 
     traced = torch.compile(loss, backend=backend, fullgraph=True)

@@ -56,6 +56,54 @@ def test_forms(form, library, page):
     lib.close(paged(*ours, **given, max_length=133), exact, ts.f32, 8)
 
 
+IN_GROUPS = np.array([70, 90, 133, 40, 64, 66], np.int32)
+PREFIXES = np.array([50, 50, 50, 0, 64, 64], np.int32)
+GROUPS = np.array([0, 3, 3, 4, 6], np.int32)
+"""Groups of three sequences, none, one and two; the first shares three pages of 16 and two keys of no whole page."""
+
+
+def in_groups(rng, dtype=ts.f32, sizes=(D, E)):
+    """Return pages of sequences that share prefixes, a table for each alone, and one that only leaders have whole."""
+    k, v, table = pages(rng, 16, dtype, IN_GROUPS, sizes=sizes)
+    table[1, :3] = table[2, :3] = table[0, :3]
+    table[5, :4] = table[4, :4]
+    led = table.copy()
+    led[1:3, :3] = led[5, :4] = -1
+    return k, v, table, led
+
+
+@pytest.mark.parametrize("library", lib.LIBRARIES)
+@pytest.mark.parametrize("form", FORMS)
+def test_prefixes_are_read_once_for_a_group(form, library):
+    queries, options = FORMS[form]
+    rng = np.random.default_rng(9)
+    k, v, table, led = in_groups(rng)
+    q = lib.normal(rng, 6, H, queries, D, dtype=ts.f32)
+    exact = paged.reference(q, k, v, table, IN_GROUPS, **options)
+    ours = [lib.of_library(library, one) for one in (q, k, v, led, IN_GROUPS)]
+    given = {name: lib.of_library(library, x) if isinstance(x, np.ndarray) else x for name, x in options.items()}
+    given |= {"prefix_lengths": lib.of_library(library, PREFIXES), "prefix_groups": lib.of_library(library, GROUPS)}
+    found, lse = paged(*ours, **given, return_lse=True)
+    lib.close(found, exact, ts.f32, 8)
+    whole = [lib.of_library(library, one) for one in (q, k, v, table, IN_GROUPS)]
+    alone = {name: x for name, x in given.items() if not name.startswith("prefix")}
+    lib.close(lse, np.asarray(paged(*whole, **alone, return_lse=True)[1], np.float64), ts.f32, 8)
+
+
+@pytest.mark.parametrize(("heads", "queries"), [((1, 1), 1), ((12, 1), 1), ((4, 4), 70)], ids=str)
+def test_one_prefix_of_all_in_many_parts(heads, queries):
+    rng = np.random.default_rng(10)
+    lengths, count = np.array([1777, 1500, 1601, 1499, 1490], np.int32), 40
+    table = np.stack([rng.permutation(count) for _ in lengths]).astype(np.int32)[:, :30]
+    table[:, :22] = table[0, :22]
+    k, v = (lib.normal(rng, count, 64, heads[1], 32) for _ in range(2))
+    q = lib.normal(rng, 5, heads[0], queries, 32)
+    prefix = {"prefix_lengths": np.full(5, 22 * 64, np.int32), "prefix_groups": np.array([0, 5], np.int32)}
+    lib.close(paged(q, k, v, table, lengths, **prefix), paged.reference(q, k, v, table, lengths), ts.f32, 8)
+    none = {"prefix_lengths": np.zeros(0, np.int32), "prefix_groups": np.zeros(1, np.int32)}
+    assert paged(q[:0], k, v, table[:0], lengths[:0], **none).shape == (0, *q.shape[1:])
+
+
 @pytest.mark.parametrize("pages_of", ["fp8_e4m3", "fp8_e5m2", "f16"])
 def test_pages_of_other_dtypes(pages_of):
     rng = np.random.default_rng(1)
@@ -160,7 +208,7 @@ def test_as_an_operator_of_pytorch():
     rng = np.random.default_rng(6)
     k, v, table = map(torch.from_numpy, pages(rng, 16))
     q, lengths = torch.randn(B, H, 1, D), torch.from_numpy(LENGTHS)
-    given = (q, k, v, table, lengths, None, None, None, 0.25, 0.0, 2**31 - 1, True, 160)
+    given = (q, k, v, table, lengths, None, None, None, 0.25, 0.0, 2**31 - 1, True, 160, None, None)
     torch.library.opcheck(torch.ops.tessera.paged_attention.default, given)
     compiled = torch.compile(lambda q: paged(q, k, v, table, lengths), backend="aot_eager", fullgraph=True)
     assert torch.equal(compiled(q), paged(q, k, v, table, lengths))
@@ -219,12 +267,12 @@ def test_what_gpus_would_compute(kind, size, page, each, target):
     exact = paged.reference(q, k, v, table, LENGTHS)
     some, sums = np.full((2, B, G, 4, size), np.nan, np.float32), np.full((2, B, G, 4), np.nan, np.float32)
     given = {"k_scale": None, "v_scale": None, "causal": True, "windowed": False, "caps": False, "plain": True}
-    given |= {"acc": ts.f32, "page": page, "T": ts.f16, "C": kind, "S": ts.f32}
+    given |= {"acc": ts.f32, "page": page, "T": ts.f16, "C": kind, "S": ts.f32, "shared": None, "starts": None, "BB": 1}
     given |= blocks_of(target_named(target), (ts.f16, kind), 4, page, (size, size))
     sizes = {"B": B, "G": G, "R": 4, "P": 2, "MOST": table.shape[1]}
     sizes |= {"D": size, "E": size, "PAGES": k.shape[0], "SLOTS": page}
     arrays = [q.reshape(B, G, 4, size), k, v, table, LENGTHS, some, sums]
-    emulated(kernels.paged_parts, target, arrays, sizes, (2, each, size**-0.5, 1.0, 0), **given)
+    emulated(kernels.paged_parts, target, arrays, sizes, (2, 2, each, size**-0.5, 1.0, 0), **given)
     out, lse = np.full((B * H * 2, size), np.nan, np.float16), np.full(B * H * 2, np.nan, np.float32)
     options = {"sinks": None, "acc": ts.f32, "BP": 2, "BE": size, "T": ts.f32, "U": ts.f16, "S": ts.f32}
     rows = B * H * 2
@@ -236,8 +284,30 @@ def test_what_gpus_would_compute(kind, size, page, each, target):
     lib.close(out.reshape(exact.shape), exact, ts.f16, 4)
 
 
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_what_gpus_would_compute_of_prefixes(target):
+    rng = np.random.default_rng(11)
+    k, v, table, led = in_groups(rng, ts.f16, (32, 32))
+    q = lib.normal(rng, 6, H, 2, 32, dtype=ts.f16)
+    some, sums = np.full((4, 6, G, 4, 32), np.nan, np.float32), np.full((4, 6, G, 4), np.nan, np.float32)
+    given = {"k_scale": None, "v_scale": None, "causal": True, "windowed": False, "caps": False, "plain": True}
+    given |= {"acc": ts.f32, "page": 16, "T": ts.f16, "C": ts.f16, "S": ts.f32}
+    given |= blocks_of(target_named(target), (ts.f16, ts.f16), 64, 16, (32, 32))
+    sizes = {"B": 6, "G": G, "R": 4, "P": 4, "MOST": table.shape[1]}
+    sizes |= {"D": 32, "E": 32, "PAGES": k.shape[0], "SLOTS": 16}
+    for starts, block in ((None, {"BB": 1}), (GROUPS, {"BB": given["BM"] // 4, "BM": 4})):
+        arrays = [q.reshape(6, G, 4, 32), k, v, led, IN_GROUPS, PREFIXES, starts, some, sums]
+        options = given | block | ({"starts": None} if starts is None else {})
+        dims = sizes if starts is None else {**sizes, "X": 4}
+        emulated(kernels.paged_parts, target, arrays, dims, (2, 2, 48, 32**-0.5, 1.0, 0), **options)
+    assert np.isfinite(some).all()
+    weights = np.exp(sums - sums.max(0))
+    found = ((weights / weights.sum(0))[..., None] * some).sum(0).reshape(q.shape)
+    lib.close(found, paged.reference(q, k, v, table, IN_GROUPS), ts.f16, 4)
+
+
 Q, K, V = np.zeros((B, H, 1, D), np.float32), np.zeros((9, 16, G, D), np.float32), np.zeros((9, 16, G, E), np.float32)
-TABLE = np.zeros((B, 4), np.int32)
+TABLE, ONE = np.zeros((B, 4), np.int32), np.zeros(1, np.int32)
 WRONG = {
     "not-an-array": lambda: paged(3, K, V, TABLE, LENGTHS),
     "wrong-rank": lambda: paged(Q, K[0], V, TABLE, LENGTHS),
@@ -252,6 +322,11 @@ WRONG = {
     "bad-argument": lambda: paged(Q, K, V, TABLE, LENGTHS, window=-1),
     "bad-argument of a length": lambda: paged(Q, K, V, TABLE, LENGTHS, max_length=-1),
     "bad-argument of a cap": lambda: paged(Q, K, V, TABLE, LENGTHS, softcap=0.0),
+    "bad-argument of a prefix": lambda: paged(Q, K, V, TABLE, LENGTHS, prefix_lengths=LENGTHS),
+    "bad-argument of groups": lambda: paged(Q, K, V, TABLE, LENGTHS, prefix_lengths=LENGTHS, prefix_groups=LENGTHS),
+    "wrong-shape of prefixes": lambda: paged(Q, K, V, TABLE, LENGTHS, prefix_lengths=ONE, prefix_groups=ONE),
+    "wrong-dtype of prefixes": lambda: paged(Q, K, V, TABLE, LENGTHS, prefix_lengths=Q[:, 0, 0, 0], prefix_groups=ONE),
+    "wrong-rank of groups": lambda: paged(Q, K, V, TABLE, LENGTHS, prefix_lengths=LENGTHS, prefix_groups=TABLE),
     "wrong-shape of what is appended": lambda: op.append_kv(K[:B, :2], V[:B, :3], K, V, TABLE, LENGTHS),
     "wrong-rank of parts": lambda: op.attn.merge(Q, Q[..., 0]),
 }

@@ -74,6 +74,7 @@ class Blocks:
         biased: whether there is a bias, which takes shared memory beside keys and values.
         causal: whether no query sees a key after its place.
         capped: whether there is a cap of scores.
+        drops: whether weights are left out, which takes registers beside scores.
     """
 
     target: TargetRecord
@@ -85,6 +86,7 @@ class Blocks:
     biased: bool = False
     causal: bool = False
     capped: bool = False
+    drops: bool = False
 
     @classmethod
     def of(cls, call: Call) -> Blocks:
@@ -95,7 +97,7 @@ class Blocks:
         if call.starts_q is not None:  # as so many sequences that are as long as the longest
             batch, lengths = max(lengths[0] // max(call.most_q, 1), 1), (call.most_q, call.most_k)
         heads = batch * int(q.shape[1]), batch * int(v.shape[1])
-        options = call.is_dense, call.bias is not None, call.causal, call.softcap > 0
+        options = call.is_dense, call.bias is not None, call.causal, call.softcap > 0, call.dropout > 0
         return cls(rows.record_of(q), arrays.dtype_of(q), head, lengths, heads, *options)
 
     def forward(self) -> dict[str, int]:
@@ -105,7 +107,7 @@ class Blocks:
         if self._is_small:
             best = min(self._forms(), key=self._time)
             return {"BM": best.rows, "BN": best.keys}
-        many = max(self.head) <= (_FEW_HEAD if self.biased else _WIDE_HEAD)
+        many = max(self.head) <= (_FEW_HEAD if self.biased else _WIDE_HEAD) and not self._drops_much
         most = (64, 32) if self._is_wide else (_TWO_GROUPS, 128 if many else 64)
         return self._fitting(*most, self.head[0], sum(self.head))
 
@@ -127,7 +129,8 @@ class Blocks:
         """Return those of gradients of queries."""
         if not self.target.simt:
             return self._short(64, 128)
-        most = (32, 32) if self._is_wide else (128, 64) if max(self.head) <= _WIDE_HEAD else (64, 32)
+        keys = 32 if self._drops_much and not self.target.has("wgmma") else 64
+        most = (32, 32) if self._is_wide else (128, keys) if max(self.head) <= _WIDE_HEAD else (64, 32)
         return self._fitting(*most, sum(self.head), sum(self.head))
 
     def of_keys(self) -> dict[str, int]:
@@ -136,7 +139,7 @@ class Blocks:
             return self._short(128, 64)
         head = max(self.head)
         stay = _TWO_GROUPS if self.causal or not self._is_small else self._shared_by_keys()
-        most = (stay, 64) if head <= _WIDE_HEAD else (64, 32)
+        most = (stay, 32 if self._drops_much else 64) if head <= _WIDE_HEAD else (64, 32)
         found = self._fitting(*((32, 32) if self._is_wide else most), sum(self.head), sum(self.head))
         return {"BM": found["BN"], "BN": found["BM"]}
 
@@ -173,6 +176,11 @@ class Blocks:
         heads, count, units = self.heads[1], self.lengths[1], self.target.machine.units
         two, three = (-(-heads * -(-count // rows) // units) for rows in (_TWO_GROUPS, _THREE_GROUPS))
         return _THREE_GROUPS if three * _KEY_TIME < two else _TWO_GROUPS
+
+    @property
+    def _drops_much(self) -> bool:
+        """Whether dropout's numbers leave no registers for as many scores as there are without it."""
+        return self.drops and max(self.head) > _FEW_HEAD
 
     @property
     def _is_wide(self) -> bool:

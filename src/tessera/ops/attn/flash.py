@@ -12,12 +12,17 @@ from tessera.driver.compile import compile as compiled
 from tessera.driver.compile import target_record
 from tessera.numerics.dtypes import DType, bf16
 from tessera.ops import arrays, rows
+from tessera.ops import epilogue as epi
 from tessera.ops.attn import flash_kernels as kernels
-from tessera.ops.attn.flash_steps import FORWARD, Blocks, Call, gradients_of
-from tessera.ops.attn.mods import NO_MODS
+from tessera.ops.attn.drops import BY_NUMBER, factors
+from tessera.ops.attn.flash_steps import FORWARD, Blocks, Call, compute, gradients_of
+from tessera.ops.attn.mods import NAMES
+from tessera.ops.attn.rope import exactly_turned, turned_by
 from tessera.ops.attn.scores import Options, Scores, exact_scores
+from tessera.ops.epilogue.chain import is_number
 from tessera.ops.operation import library_op
 from tessera.ops.refusals import checked, refused
+from tessera.ops.steps import check_not_traced, needs_gradient, written
 from tessera.ops.traced import Traced
 from tessera.target.artifact import Artifact
 
@@ -44,6 +49,11 @@ class FlashAttention:
         sinks: Any = None,
         score_mod: Any = None,
         mask_mod: Any = None,
+        dropout_p: float = 0.0,
+        seed: Any = None,
+        rope: Any = None,
+        rope_interleaved: bool = False,
+        epilogue: epi.Epilogue | None = None,
         return_lse: bool = False,
         layout: Layout = "bhsd",
         out: Any = None,
@@ -55,6 +65,7 @@ class FlashAttention:
                 return (k <= q) | (k < lengths[b])
 
             op.flash_attention(q, k, v, mask_mod=op.attn.mod(prefix, lengths))
+            op.flash_attention(q, k, v, epilogue=op.epilogue.chain([op.epilogue.bias(b), op.epilogue.silu()]))
 
         Args:
             q: queries `(B, H, S, D)`, or `(B, S, H, D)` by `layout`; f64, f32, bf16 or f16.
@@ -75,6 +86,17 @@ class FlashAttention:
             mask_mod: a `@ts.function` of `(b, h, q, k)` that returns whether query `q` sees key `k`, an `op.attn.mod`,
                 or an `op.attn.block_mask`, by which blocks that no query sees are left out. `q` and `k` count from 0,
                 whatever their numbers are: without `causal` nothing is aligned.
+            dropout_p: probability, from 0 to 1, with which a weight of the softmax is left out; the others are divided
+                by that of being kept.
+            seed: of dropout, given where there is any: an integer, or an i64 array of one element that is read on the
+                device. A weight's fate depends on it, on its batch, head, query and key, and on how many heads and
+                queries there are.
+            rope: tables `(cos, sin)`, each `(N, rotary_dim / 2)` or `(B, N, rotary_dim / 2)`, f32 or f64, without a
+                gradient: keys, and queries by the last S places, are turned by them as `op.attn.rope` turns them.
+            rope_interleaved: whether elements `2 j` and `2 j + 1` are a pair, else `j` and `j + rotary_dim / 2`.
+            epilogue: `op.epilogue.chain([...])`, applied to results in registers, without a gradient. The result of a
+                head is a matrix `(S, E)`, and heads are a batch of `B * H`: `bias(b)` takes `(E,)` or `(B * H, E)`. It
+                sees zeros for a query that sees no key.
             return_lse: whether the logarithms of the sums of powers are returned too.
             layout: order of the dimensions of queries, keys, values and result.
             out: array for the result.
@@ -86,31 +108,47 @@ class FlashAttention:
 
         Raises:
             CallError: `not-an-array`, `wrong-rank`, `wrong-shape`, `wrong-dtype`, `bad-argument`, `no-gradient` for
-                slopes that need one, `mixed-libraries`, or `out-needs-no-gradient`.
+                slopes that need one and for any gradient through an epilogue, `not-in-graphs` for an epilogue in a
+                traced function, `mixed-libraries`, or `out-needs-no-gradient`.
             LanguageError: what is wrong in a function, with its line; `no-derivative` in a gradient.
 
         Numerics:
             Scores, sums and results are computed in f32 (f64 for f64); weights are rounded to the dtype of `v` before
-            they multiply it.
+            they multiply it. `dropout_p` and `1 / (1 - dropout_p)` are rounded to f32, for f64 too; the same weights
+            are left out on every machine.
 
         Source: Dao, FlashAttention-2: faster attention with better parallelism and work partitioning, 2023; Press et
-        al., Train short, test long (ALiBi), 2022; Dong et al., Flex Attention, 2024.
+        al., Train short, test long (ALiBi), 2022; Dong et al., Flex Attention, 2024; Salmon et al., Parallel random
+        numbers: as easy as 1, 2, 3, 2011.
         """
-        scores = Scores(causal, scale, window, softcap, bias, alibi_slopes, sinks, score_mod, mask_mod)
-        call = arguments(q, k, v, layout, scores)
+        scores = Scores(
+            *(causal, scale, window, softcap, bias, alibi_slopes, sinks, score_mod, mask_mod, dropout_p, seed)
+        )
+        if epilogue is not None:
+            _check_epilogue(epilogue, (q, k, v, bias, sinks))
+        turned = (q, k) if rope is None else turned_by(rope, q, k, layout, rope_interleaved)
+        call = arguments(*turned, v, layout, scores)
         if out is not None:
             rows.checked_out(out, (*q.shape[:3], call.v.shape[3]), arrays.dtype_of(q), q, k, v, bias, sinks)
             read = {"k": k, "v": v, "bias": bias, "alibi_slopes": alibi_slopes, "sinks": sinks}
+            if epilogue is not None:
+                read |= {f"epilogue[{at}]": one for at, one in enumerate(epilogue.values) if not is_number(one)}
             rows.apart(out, **{name: one for name, one in read.items() if one is not None})
-            results = by_layout(out, layout), FORWARD.results(*call)[1]
-            FORWARD.into(results, *call)
-        else:
-            results = FORWARD(*call)
-        found = by_layout(results[0], layout) if out is None else out
-        return (found, results[1]) if return_lse else found
+        found, lse = _computed(call, None if out is None else by_layout(out, layout), epilogue)
+        result = by_layout(found, layout) if out is None else out
+        return (result, lse) if return_lse else result
 
     def backward(
-        self, grad: Any, q: Any, k: Any, v: Any, *, layout: Layout = "bhsd", **options: Unpack[Options]
+        self,
+        grad: Any,
+        q: Any,
+        k: Any,
+        v: Any,
+        *,
+        rope: Any = None,
+        rope_interleaved: bool = False,
+        layout: Layout = "bhsd",
+        **options: Unpack[Options],
     ) -> dict[str, Any]:
         """Return the gradients of a call: `{"q": …, "k": …, "v": …}`, and `"bias"` and `"sinks"` where there are any.
 
@@ -119,20 +157,26 @@ class FlashAttention:
             q: as in the call, like all that follow.
             k: as in the call.
             v: as in the call.
+            rope: as in the call; gradients are those of queries and keys before they are turned.
+            rope_interleaved: as in the call.
             layout: as in the call.
-            **options: `causal`, `scale`, `window`, `softcap`, `bias`, `alibi_slopes`, `sinks`, `score_mod` and
-                `mask_mod`, as in the call.
+            **options: `causal`, `scale`, `window`, `softcap`, `bias`, `alibi_slopes`, `sinks`, `score_mod`, `mask_mod`,
+                `dropout_p` and `seed`, as in the call: the same weights are left out, no mask is kept.
 
         Raises:
             CallError: as for the call.
         """
+        if rope is not None:
+            q, k = turned_by(rope, q, k, layout, rope_interleaved)
         call = arguments(q, k, v, layout, Scores(**options))
-        turned = by_layout(grad, layout)
+        above = by_layout(grad, layout)
         results = FORWARD.fresh(*call)
-        rows.same_shape(turned, "grad", results[0].shape)
+        rows.same_shape(above, "grad", results[0].shape)
         rows.same_dtype(grad, "grad", q, "q")
-        found = gradients_of(call, turned, results)
+        found = gradients_of(call, above, results)
         made = {name: by_layout(found[name], layout) for name in "qkv"}
+        if rope is not None:
+            made["q"], made["k"] = turned_by(rope, made["q"], made["k"], layout, rope_interleaved, back=True)
         bias = options.get("bias")
         if bias is not None:
             made["bias"] = _summed(found["bias"], arrays.shape_of(bias, "bias"))
@@ -144,6 +188,9 @@ class FlashAttention:
         k: Any,
         v: Any,
         *,
+        rope: Any = None,
+        rope_interleaved: bool = False,
+        epilogue: epi.Epilogue | None = None,
         return_lse: bool = False,
         layout: Layout = "bhsd",
         **options: Unpack[Options],
@@ -154,26 +201,21 @@ class FlashAttention:
             q: as in the call, like all that follow.
             k: as in the call.
             v: as in the call.
+            rope: as in the call.
+            rope_interleaved: as in the call.
+            epilogue: as in the call.
             return_lse: as in the call.
             layout: as in the call.
             **options: as for `backward`, but `score_mod` and `mask_mod` are Python functions of NumPy arrays.
         """
-        given = Scores(**options)
         q, k, v = (by_layout(arrays.host(one), layout) for one in (q, k, v))
-        k, v = (np.repeat(one, q.shape[1] // one.shape[1], 1) for one in (k, v))
-        products = q @ k.swapaxes(2, 3) * (q.shape[3] ** -0.5 if given.scale is None else given.scale)
-        scores = exact_scores(products, given)
-        top = scores.max(3, keepdims=True, initial=-np.inf)
-        if given.sinks is not None:
-            top = np.maximum(top, arrays.host(given.sinks)[:, None, None])
-        base = np.where(top == -np.inf, 0.0, top)
-        powers = np.exp(scores - base)
-        sums = powers.sum(3, keepdims=True)
-        if given.sinks is not None:
-            sums = sums + np.exp(arrays.host(given.sinks)[:, None, None] - base)
-        found = by_layout(powers @ v / np.where(sums == 0, 1.0, sums), layout)
-        with np.errstate(divide="ignore"):
-            return (found, (base + np.log(sums))[..., 0]) if return_lse else found
+        if rope is not None:
+            cos, sin = cast("Sequence[Any]", rope)
+            q, k = (exactly_turned(one, cos, sin, rope_interleaved) for one in (q, k))
+        out, lse = exact(q, k, v, Scores(**options))
+        if epilogue is not None:
+            out = epilogue.reference(out.reshape(-1, *out.shape[2:])).reshape(out.shape)
+        return (by_layout(out, layout), lse) if return_lse else by_layout(out, layout)
 
     def explain(self) -> Any:
         """Return what the last forward kernel ran: backend, schedule, emulations.
@@ -193,6 +235,8 @@ class FlashAttention:
         window: bool = False,
         softcap: bool = False,
         bias: DType | None = None,
+        dropout: bool = False,
+        epilogue: epi.Epilogue | None = None,
         target: str | None = None,
         dump: Sequence[str] = (),
     ) -> Artifact:
@@ -206,19 +250,27 @@ class FlashAttention:
             window: whether there is a window.
             softcap: whether there is a cap.
             bias: dtype of a bias, None for none.
+            dropout: whether weights are left out, by a seed that is a number.
+            epilogue: as in a call.
             target: as for `ts.compile`.
             dump: as for `ts.compile`.
         """
         wide = head_dim if value_dim is None else value_dim
         acc = rows.accumulator(dtype)
         given: dict[str, Any] = dict.fromkeys(("slopes", "sinks", "tiles", "partials", "counts", "blocks"), None)
-        given |= {"mods": NO_MODS, "causal": causal, "windowed": window, "caps": softcap, "acc": acc}
+        given |= {
+            "mods": NAMES.mods_of("", (), BY_NUMBER if dropout else None, epilogue.layout if epilogue else None),
+            "causal": causal,
+            "windowed": window,
+            "caps": softcap,
+            "acc": acc,
+        }
         given |= {"bias": None} if bias is None else {"U": bias}
         given |= {"empties": window or bias is not None, "T": dtype, "S": acc}
         given["plain"] = bias is None and not softcap
         sizes = {"B": 4, "H": 16, "G": 16, "M": 4096, "N": 4096, "D": head_dim, "E": wide}
         lengths, heads = (sizes["M"], sizes["N"]), (sizes["B"] * sizes["H"], sizes["B"] * sizes["G"])
-        options = not window, bias is not None, causal, softcap
+        options = not (window or dropout), bias is not None, causal, softcap, dropout
         given |= Blocks(target_record(target), dtype, (head_dim, wide), lengths, heads, *options).forward()
         return compiled(kernels.forward, target, dump, sizes, **given)
 
@@ -240,6 +292,35 @@ class FlashAttention:
         return (prod(q) + prod(k) + prod(v) + prod(q[:3]) * v[3]) * dtype.bytes
 
 
+def _computed(call: Call, out: Any, epilogue: epi.Epilogue | None) -> tuple[Any, ...]:
+    """Return the result, in a given array where there is one, and the logarithms of the sums of powers."""
+    if out is epilogue is None:
+        return FORWARD(*call)
+    made, lse = FORWARD.results(*call) if out is None else (out, FORWARD.results(*call)[1])
+    if epilogue is None:
+        FORWARD.into((made, lse), *call)
+    else:
+        compute((made, lse), call, epilogue)
+        written(made, lse)
+    return made, lse
+
+
+def _check_epilogue(epilogue: epi.Epilogue, given: Sequence[Any]) -> None:
+    """Check that an epilogue can be applied to results of attention.
+
+    Raises:
+        CallError: `bad-argument`, `no-gradient` or `not-in-graphs`.
+    """
+    if epilogue.needs_sizes or epilogue.reduces_columns:
+        raise refused("the epilogue combines results", "bad-argument", "compute row_sum and its like from the result")
+    if epilogue.out_dtype not in (None, arrays.dtype_of(given[0], "q")):
+        raise refused(f"the epilogue casts to {epilogue.out_dtype}", "bad-argument", "results have the dtype of q")
+    check_not_traced(*given, *epilogue.values)
+    if needs_gradient((*given, *epilogue.values)):
+        help = "apply the steps to the result of attention, or call it under torch.no_grad()"
+        raise refused("an epilogue has no gradient", "no-gradient", help)
+
+
 def by_layout(array: Any, layout: str) -> Any:
     """Return an array with heads before places.
 
@@ -251,6 +332,34 @@ def by_layout(array: Any, layout: str) -> Any:
     if not hasattr(array, "swapaxes"):
         raise refused("layout is 'bshd' of an array on a device", "bad-argument", "NumPy and PyTorch have it")
     return array.swapaxes(1, 2)
+
+
+def exact(q: Any, k: Any, v: Any, given: Scores, packed: tuple[int, int] | None = None) -> tuple[Any, Any]:
+    """Return the result and the logarithms of the sums of powers in NumPy and float64.
+
+    Args:
+        q: queries `(B, H, S, D)`.
+        k: keys.
+        v: values.
+        given: what is done to scores.
+        packed: where dropout's squares of a packed sequence are; see `factors`.
+    """
+    k, v = (np.repeat(one, q.shape[1] // one.shape[1], 1) for one in (k, v))
+    products = q @ k.swapaxes(2, 3) * (q.shape[3] ** -0.5 if given.scale is None else given.scale)
+    scores = exact_scores(products, given)
+    top = scores.max(3, keepdims=True, initial=-np.inf)
+    sinks = None if given.sinks is None else arrays.host(given.sinks)[:, None, None]
+    if sinks is not None:
+        top = np.maximum(top, sinks)
+    base = np.where(top == -np.inf, 0.0, top)
+    powers = np.exp(scores - base)
+    sums = powers.sum(3, keepdims=True)
+    if sinks is not None:
+        sums = sums + np.exp(sinks - base)
+    if given.dropout_p:
+        powers = powers * factors(given.dropout_p, given.exact_seed, powers.shape, packed)
+    with np.errstate(divide="ignore"):
+        return powers @ v / np.where(sums == 0, 1.0, sums), (base + np.log(sums))[..., 0]
 
 
 def first_two_turned(shape: Sequence[Any], layout: str) -> Sequence[Any]:

@@ -24,6 +24,7 @@ from tessera.ops.attn.flash_kernels import (
     are_near,
     away,
     biased,
+    grown,
     is_whole,
     listed,
     nth,
@@ -34,6 +35,7 @@ from tessera.ops.attn.flash_kernels import (
     put_rows,
     scaled,
     seen,
+    square_row,
     tile_of,
 )
 from tessera.ops.attn.mods import MB, NB, Mods
@@ -77,6 +79,28 @@ def with_slope(scores: Any, mods: Any, b: Any, h: Any, rows: Any, columns: Any) 
         return scores, None
     found, turn = ts.tile.jvp(mods.score, (scores, b, h, rows, columns), (1.0, 0, 0, 0, 0))
     return found.to(scores.dtype), turn
+
+
+@ts.function
+def signed(weights: Any, mods: Any, row: Any, n: Any, turned: Any) -> Any:
+    """Return weights, those that dropout leaves out as negative numbers, so that no mask has to be kept."""
+    if mods.drop is None:
+        return weights
+    keeps = mods.drop(row, n, weights.shape[0], weights.shape[1], turned)
+    return ts.tile.where(keeps, weights, -weights)
+
+
+@ts.function
+def kept(weights: Any, mods: Any) -> Any:
+    """Return signed weights with zeros for those that dropout leaves out."""
+    return weights if mods.drop is None else ts.tile.where(weights < 0.0, 0.0, weights)
+
+
+@ts.function
+def of_scores(weights: Any, of_weights: Any, less: Any, mods: Any) -> Any:
+    """Return the gradients of scores by signed weights and the gradients of weights that dropout keeps."""
+    slopes = of_weights - less
+    return weights * (slopes if mods.drop is None else ts.tile.where(weights < 0.0, less, slopes))
 
 
 @ts.kernel
@@ -137,6 +161,7 @@ def query_gradients(
     softcap: F64,
     before: I64,
     after: I64,
+    sequences: I64,
     causal: Constant,
     windowed: Constant,
     caps: Constant,
@@ -163,6 +188,7 @@ def query_gradients(
         less = delta[b, h, n0 + m : n0 + m + BM][:, None]
         total = ts.tile.zeros((BM, D), acc)
         place = m + (last - queries)
+        row = square_row(mods, b, h, q0, z, m, H, M, None if whole else sequences)
         start = max(place - before, 0) // BN * BN if windowed else 0
         end = min(last, place + BM + after) if windowed else min(last, place + BM) if causal else last
         if blocks is not None:
@@ -181,7 +207,9 @@ def query_gradients(
             scores = seen(scores, place, n, last, before, after, causal, windowed)
             scores = allowed(scores, mods, is_whole(partials, b, h, m, i), z, h, these, those)
             powers = weight(scores, base, scale, plain)
-            slopes_of = powers * (ts.tile.mma(g, v[b, group, k0 + n : k0 + n + BN, :].T) - less)
+            powers = signed(powers, mods, row, n, False)
+            of_weights = grown(ts.tile.mma(g, v[b, group, k0 + n : k0 + n + BN, :].T), mods)
+            slopes_of = of_scores(powers, of_weights, less, mods)
             if turn is not None:
                 slopes_of = slopes_of * turn
             if of_bias is not None:
@@ -214,6 +242,7 @@ def key_gradients(
     softcap: F64,
     before: I64,
     after: I64,
+    sequences: I64,
     grouped: Constant,
     causal: Constant,
     windowed: Constant,
@@ -270,8 +299,11 @@ def key_gradients(
                 scores = ts.tile.where((m + ts.tile.arange(BM) < queries)[None, :], scores, -INF)
             base = present(lse[b, h, n0 + m : n0 + m + BM], empties)[None, :]
             powers = weight(seen_by(scores, m + apart, n, last, before, after, causal, windowed), base, scale, plain)
-            total_v = ts.tile.mma(powers.to(q.dtype), g, total_v)
-            slopes_of = powers * (ts.tile.mma(values, g.T) - delta[b, h, n0 + m : n0 + m + BM][None, :])
+            row = square_row(mods, b, h, q0, z, m, H, M, sequences if packed else None)
+            powers = signed(powers, mods, row, n, True)
+            total_v = ts.tile.mma(kept(powers, mods).to(q.dtype), g, total_v)
+            of_weights = grown(ts.tile.mma(values, g.T), mods)
+            slopes_of = of_scores(powers, of_weights, delta[b, h, n0 + m : n0 + m + BM][None, :], mods)
             if turn is not None:
                 slopes_of = slopes_of * turn
             if bend is not None:
@@ -279,4 +311,4 @@ def key_gradients(
             total_k = ts.tile.mma(slopes_of.to(q.dtype), rows, total_k)
         left = last - n if packed else None
         put_rows(of_k, b, group, k0 + n, left, total_k * scale.to(acc))
-        put_rows(of_v, b, group, k0 + n, left, total_v)
+        put_rows(of_v, b, group, k0 + n, left, grown(total_v, mods))

@@ -6,6 +6,7 @@ from typing import Any
 
 import tessera as ts
 from tessera.ops.annotations import F64, I64, Constant
+from tessera.ops.attn.drops import SQUARE, growth
 from tessera.ops.attn.mods import LISTED, MB, NB, Mods
 from tessera.ops.attn.packed import COLUMNS, FIRST, HEAD, KEYS, QUERIES, SEQUENCE, START_OF_KEYS, START_OF_QUERIES
 
@@ -132,6 +133,39 @@ def allowed(scores: Any, mods: Any, whole: Any, b: Any, h: Any, rows: Any, colum
 
 
 @ts.function
+def square_row(mods: Any, b: Any, h: Any, q0: Any, z: Any, m: Any, heads: Any, queries: Any, sequences: Any) -> Any:
+    """Return the row of dropout's squares in which query `m` is, counted through all heads; None without dropout.
+
+    A packed sequence, of which there are `sequences`, begins with a row of squares of its own.
+    """
+    if mods.drop is None:
+        return None
+    if sequences is None:
+        return (b * heads + h) * ts.cdiv(queries, SQUARE) + m // SQUARE
+    return h * (ts.cdiv(queries, SQUARE) + sequences) + q0 // SQUARE + z + m // SQUARE
+
+
+@ts.function
+def dropped(weights: Any, mods: Any, row: Any, n: Any) -> Any:
+    """Return weights of keys from `n` on with zeros for those that dropout leaves out; the others do not grow."""
+    if mods.drop is None:
+        return weights
+    return ts.tile.where(mods.drop(row, n, weights.shape[0], weights.shape[1], False), weights, 0.0)
+
+
+@ts.function
+def grown(x: Any, mods: Any) -> Any:
+    """Return sums of weights that dropout kept as large as those of all."""
+    return x if mods.drop is None else x * growth(mods.drop).to(x.dtype)
+
+
+@ts.function
+def finished(made: Any, mods: Any, b: Any, h: Any, m: Any, heads: Any) -> Any:
+    """Return results of queries from `m` on as an epilogue changes them, in which heads are a batch of matrices."""
+    return made if mods.finish is None else mods.finish(made, m, 0, b * heads + h)
+
+
+@ts.function
 def listed(counts: Any, b: Any, h: Any, m: Any) -> Any:
     """Return how many keys, or queries, the listed blocks have."""
     return counts[b, h, m // LISTED].to(ts.i64) * LISTED
@@ -189,13 +223,14 @@ def forward(
     partials: ts.Tensor[B, H, MB, ts.i32] | None,
     counts: ts.Tensor[B, H, MB, ts.i32] | None,
     blocks: ts.Tensor[B, H, MB, NB, ts.i32] | None,
-    mods: Mods[M, N],
+    mods: Mods[B * H, M, E],
     out: ts.Tensor[B, H, M, E, T],
     lse: ts.Tensor[B, H, M, S] | None,
     scale: F64,
     softcap: F64,
     before: I64,
     after: I64,
+    sequences: I64,
     causal: Constant,
     windowed: Constant,
     caps: Constant,
@@ -226,6 +261,7 @@ def forward(
         tops = ts.tile.full((BM,), -INF, acc)
         sums = ts.tile.zeros((BM,), acc)
         place = m + (keys - queries)
+        row = square_row(mods, b, h, q0, z, m, H, M, None if whole else sequences)
         start = max(place - before, 0) // BN * BN if windowed else 0
         end = min(keys, place + BM + after) if windowed else min(keys, place + BM) if causal else keys
         if not whole:
@@ -247,6 +283,7 @@ def forward(
             powers = power(scores, base[:, None], scale, plain)
             sums = kept * sums + ts.tile.row_sum(powers)
             values = v[b, group, k0 + n : k0 + n + BN, :]
+            powers = dropped(powers, mods, row, n)
             total = ts.tile.mma(powers.to(q.dtype), values, kept[:, None] * total)
             tops = above
         tops = tops * scale.to(acc) if plain else tops
@@ -258,7 +295,8 @@ def forward(
             tops = most_of
         sums_or_one = ts.tile.where(sums == 0.0, 1.0, sums) if empties else sums
         left = None if whole else queries - m
-        put_rows(out, b, h, q0 + m, left, total / sums_or_one[:, None])
+        made = finished(grown(total, mods) / sums_or_one[:, None], mods, b, h, m, H)
+        put_rows(out, b, h, q0 + m, left, made)
         if lse is not None:
             put_numbers(lse, b, h, q0 + m, left, tops + ts.tile.log(sums))
 

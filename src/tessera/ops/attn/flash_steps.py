@@ -13,9 +13,11 @@ from tessera.ops.attn import flash_gradient_kernels as gradients
 from tessera.ops.attn import flash_kernels as kernels
 from tessera.ops.attn.block_mask import lists_of
 from tessera.ops.attn.blocks import PART_KEYS, Blocks
+from tessera.ops.attn.drops import BY_NUMBER, BY_TENSOR
 from tessera.ops.attn.join import join
 from tessera.ops.attn.mods import NAMES, Mods
 from tessera.ops.attn.packed import ROOM, packed_deltas, room_for, tiles_of, together
+from tessera.ops.epilogue.chain import Epilogue
 from tessera.ops.refusals import refused
 from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present, zeros
 from tessera.ops.traced import Traced
@@ -46,6 +48,9 @@ class Call(NamedTuple):
         causal: whether a query sees no key after its place.
         most_q: queries of the longest packed sequence.
         most_k: keys of the longest one.
+        seed: the seed of dropout as an i64 array `(1,)`, or None.
+        key: the seed where there is no array.
+        dropout: the probability with which weights are left out.
     """
 
     q: Any
@@ -66,11 +71,19 @@ class Call(NamedTuple):
     causal: bool
     most_q: int
     most_k: int
+    seed: Any = None
+    key: int = 0
+    dropout: float = 0.0
 
-    @property
-    def functions(self) -> Mods:
-        """The user's functions."""
-        return NAMES.mods_of(self.mods, self.parts[:-4] if self.listed else self.parts)
+    def functions(self, epilogue: Epilogue | None = None) -> Mods:
+        """Return the user's functions, dropout, and what happens to results."""
+        values = self.parts[:-4] if self.listed else self.parts
+        last, finish = ((), None) if epilogue is None else (epilogue.values, epilogue.layout)
+        if not self.dropout:
+            return NAMES.mods_of(self.mods, (*values, *last), None, finish)
+        if self.seed is None:
+            return NAMES.mods_of(self.mods, (*values, self.dropout, self.key, *last), BY_NUMBER, finish)
+        return NAMES.mods_of(self.mods, (*values, self.dropout, self.seed, *last), BY_TENSOR, finish)
 
     def lists(self, across: bool) -> tuple[Any, Any, Any]:
         """Return the lists of blocks: partials, counts and blocks; None three times where none are listed."""
@@ -86,8 +99,10 @@ class Call(NamedTuple):
 
     @property
     def numbers(self) -> tuple[Any, ...]:
-        """The numbers that kernels take, but for the queries or keys of the longest sequence."""
-        return self.scale, self.softcap or 1.0, self.before, min(self.after, 0) if self.causal else self.after
+        """The numbers that kernels take."""
+        sequences = 0 if self.starts_q is None else int(self.starts_q.shape[0]) - 1
+        after = min(self.after, 0) if self.causal else self.after
+        return self.scale, self.softcap or 1.0, self.before, after, sequences
 
     @property
     def is_windowed(self) -> bool:
@@ -97,7 +112,14 @@ class Call(NamedTuple):
     @property
     def is_dense(self) -> bool:
         """Whether every query may see every key, at scores that take no work of threads but for a bias or a cap."""
-        return not (self.is_windowed or self.mods or self.slopes is not None)
+        has_work = bool(self.mods) or self.slopes is not None or self.dropout > 0
+        return not (self.is_windowed or has_work)
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether scores are products, scaled and perhaps capped, whose weights all count."""
+        has_work = bool(self.mods) or self.is_windowed or self.dropout > 0
+        return self.bias is self.slopes is self.sinks is self.starts_q is None and not has_work
 
     @property
     def constants(self) -> dict[str, Any]:
@@ -117,7 +139,7 @@ _FIELDS = Call._fields
 _SCHEMA = (
     "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? slopes, Tensor? sinks, Tensor? starts_q, Tensor? starts_k, "
     "Tensor[] parts, str mods, bool listed, float scale, float softcap, int before, int after, bool causal, "
-    "int most_q, int most_k"
+    "int most_q, int most_k, Tensor? seed, SymInt key, float dropout"
 )
 
 
@@ -183,14 +205,17 @@ def _results(*arguments: Any) -> Arguments:
 
 
 def _launch(results: Arguments, *arguments: Any) -> None:
-    call = Call(*arguments)
+    compute(results, Call(*arguments), None)
+
+
+def compute(results: Arguments, call: Call, epilogue: Epilogue | None) -> None:
+    """Compute attention into given arrays; an epilogue changes the results before they are stored."""
     out, lse = results
     if 0 in out.shape[:3]:
         return
     _check_starts(call)
     given, blocks = call.constants, Blocks.of(call)
-    simple = call.bias is call.slopes is call.sinks is call.starts_q is None and not (given["windowed"] or call.mods)
-    parts = blocks.parts(call.q, call.k) if simple else 1
+    parts = blocks.parts(call.q, call.k) if call.is_simple and epilogue is None else 1
     if parts > 1:
         chosen = {name: given[name] for name in ("causal", "caps", "plain", "acc")}
         in_parts(results, call.q, call.k, call.v, call.scale, call.softcap, chosen, parts, blocks.in_parts())
@@ -198,7 +223,7 @@ def _launch(results: Arguments, *arguments: Any) -> None:
     chosen = blocks.forward()
     tiles = _tiles(call, chosen["BM"], of_keys=False)
     operands = call.q, call.k, call.v, call.bias, call.slopes, call.sinks, tiles, *call.lists(across=False)
-    _run(kernels.forward, (*operands, call.functions, out, lse, *call.numbers), given | chosen)
+    _run(kernels.forward, (*operands, call.functions(epilogue), out, lse, *call.numbers), given | chosen)
 
 
 def _tiles(call: Call, block: int, *, of_keys: bool) -> Any:
@@ -275,12 +300,12 @@ def _launch_gradient(results: Arguments, grad: Any, grad_lse: Any, *arguments: A
         results_of = present(of_q), of_bias if wanted[2] else None
         chosen = blocks.of_queries()
         tiles = _tiles(call, chosen["BM"], of_keys=False)
-        operands = *common, tiles, *call.lists(across=False), lse, delta, *results_of, call.functions
+        operands = *common, tiles, *call.lists(across=False), lse, delta, *results_of, call.functions()
         _run(gradients.query_gradients, (*operands, *call.numbers), given | chosen)
     if wanted[1] and not is_empty:
         chosen = blocks.of_keys()
         tiles = _tiles(call, chosen["BN"], of_keys=True)
-        operands = *common, tiles, *call.lists(across=True), lse, delta, of_k, of_v, call.functions
+        operands = *common, tiles, *call.lists(across=True), lse, delta, of_k, of_v, call.functions()
         constants = given | chosen | {"grouped": call.q.shape[1] != call.k.shape[1]}
         _run(gradients.key_gradients, (*operands, *call.numbers), constants)
     if wanted[3]:

@@ -10,6 +10,7 @@ import tessera as ts
 from tessera.frontend.function import DeviceFunction
 from tessera.frontend.structure import ConstantField, Layout, Structure, TensorField
 from tessera.ops import arrays
+from tessera.ops.epilogue.chain import FORMALS
 from tessera.ops.refusals import checked, refused
 from tessera.ops.steps import needs_gradient
 
@@ -87,11 +88,11 @@ def with_tensors(mod: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
 
 
 class Mods(Structure):
-    """The functions of a call of attention: `mods.score` and `mods.mask`, None where there is none.
+    """What a call of attention has of its own: `mods.score`, `mask`, `drop` and `finish`, None for what it has not.
 
     Args:
         layout: what of them is compiled in.
-        values: their tensors.
+        values: their tensors and numbers.
     """
 
     __slots__ = ()
@@ -116,22 +117,29 @@ class Names:
         self._layouts[name] = layout
         return name
 
-    def mods_of(self, names: str, values: Sequence[Any]) -> Mods:
-        """Return the functions that texts with `|` between them stand for, with their tensors.
+    def mods_of(
+        self, names: str, values: Sequence[Any], drop: Layout | None = None, finish: Layout | None = None
+    ) -> Mods:
+        """Return the functions that texts with `|` between them stand for, with their tensors, dropout and epilogue.
 
         Raises:
             CallError: `bad-argument` for a text of another process.
         """
-        if not names:
+        if not names and drop is finish is None:
             return NO_MODS
-        if any(name not in self._layouts for name in names.split("|")):
+        each = names.split("|") if names else ("", "")
+        if any(name not in self._layouts for name in each):
             raise refused("a graph names functions of another process", "bad-argument", "trace it again")
-        return Mods(_layout_of(*(self._layouts[name] for name in names.split("|"))), tuple(values))
+        score, mask = (self._layouts[name] for name in each)
+        return Mods(_layout_of(score, mask, drop, finish), tuple(values))
 
 
-def _layout_of(score: Layout | None, mask: Layout | None) -> Layout:
-    parts = {"score": score, "mask": mask}
-    return Layout.of("mods", _call, (), tuple((name, one or ConstantField(None)) for name, one in parts.items()))
+def _layout_of(
+    score: Layout | None, mask: Layout | None, drop: Layout | None = None, finish: Layout | None = None
+) -> Layout:
+    parts = {"score": score, "mask": mask, "drop": drop, "finish": finish}
+    formals = () if finish is None else FORMALS
+    return Layout.of("mods", _call, formals, tuple((name, one or ConstantField(None)) for name, one in parts.items()))
 
 
 NO_MODS = Mods(_layout_of(None, None), ())

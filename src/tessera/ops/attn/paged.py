@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite, prod
 from numbers import Real
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -48,6 +48,8 @@ class PagedAttention:
         k_scale: Any = None,
         v_scale: Any = None,
         max_length: int | None = None,
+        prefix_lengths: Any = None,
+        prefix_groups: Any = None,
         return_lse: bool = False,
         layout: Layout = "bhsd",
     ) -> Any:
@@ -74,6 +76,11 @@ class PagedAttention:
             v_scale: the same of values.
             max_length: at least the longest of `lengths`, known without asking the device; by default what the page
                 table has room for. Less is wrong; much more leaves parts idle.
+            prefix_lengths: i32 `(B,)`, at most `lengths`: keys of each sequence that all of its group share. The pages
+                that they fill are read once for the whole group, from the page table of its first sequence. Read on
+                the device.
+            prefix_groups: i32 `(C + 1,)`, increasing from 0 to B: group `c` has the sequences from `prefix_groups[c]`
+                to `prefix_groups[c + 1]`. Given with `prefix_lengths`, and read on the device.
             return_lse: whether the logarithms of the sums of powers are returned too.
             layout: order of the dimensions of queries and result.
 
@@ -89,7 +96,7 @@ class PagedAttention:
             As `op.flash_attention`; numbers of 8 bits are widened to the dtype of `q` before they are multiplied.
 
         Source: Kwon et al., Efficient memory management for large language model serving with PagedAttention, 2023;
-        Dao et al., Flash-Decoding for long-context inference, 2023.
+        Dao et al., Flash-Decoding for long-context inference, 2023; Ye et al., Cascade inference, 2024.
         """
         queries = by_layout(q, layout)
         groups = _check_pages(queries, k_pages, v_pages, page_table, lengths)
@@ -102,6 +109,7 @@ class PagedAttention:
         if sinks is not None:
             rows.same_shape(sinks, "sinks", (queries.shape[1],))
             _check_f32(sinks, "sinks")
+        _check_prefix(prefix_lengths, prefix_groups, queries)
         if max_length is not None and max_length < 0:
             raise refused(f"max_length is {max_length}", "bad-argument", "it is not negative, or None")
         room = int(page_table.shape[1]) * int(k_pages.shape[1])
@@ -109,7 +117,8 @@ class PagedAttention:
         in_k, in_v = (_factors(one, name, groups, q) for one, name in ((k_scale, "k_scale"), (v_scale, "v_scale")))
         numbers = factor, float(softcap or 0.0), FAR if window is None else min(window, FAR), bool(causal)
         longest = room if max_length is None else min(max_length, room)
-        call = PagedCall(queries, k_pages, v_pages, page_table, lengths, in_k, in_v, sinks, *numbers, max(longest, 0))
+        pages = k_pages, v_pages, page_table, lengths, in_k, in_v
+        call = PagedCall(queries, *pages, sinks, *numbers, max(longest, 0), prefix_lengths, prefix_groups)
         out, lse = PAGED(*call)
         return (by_layout(out, layout), lse) if return_lse else by_layout(out, layout)
 
@@ -177,6 +186,7 @@ class PagedAttention:
         wide, acc = head_dim if value_dim is None else value_dim, rows.accumulator(dtype)
         given: dict[str, Any] = {"k_scale": None, "v_scale": None, "causal": False, "windowed": False, "caps": False}
         given |= {"plain": True, "acc": acc, "page": page, "T": dtype, "C": pages or dtype, "S": acc}
+        given |= {"shared": None, "starts": None, "BB": 1}
         given |= blocks_of(target_record(target), (dtype, pages or dtype), 8, page, (head_dim, wide))
         sizes = {"D": head_dim, "E": wide, "SLOTS": page}
         return compiled(kernels.paged_parts, target, dump, sizes, **given)
@@ -303,6 +313,30 @@ def _check_pages(q: Any, k_pages: Any, v_pages: Any, table: Any, lengths: Any) -
         if arrays.dtype_of(one, name).name != "i32":
             raise refused(f"{name} has the dtype {arrays.dtype_of(one, name)}", "wrong-dtype", "it takes i32")
     return int(groups)
+
+
+def _check_prefix(lengths: Any, groups: Any, q: Any) -> None:
+    """Check what says which keys sequences share; where they are, only of arrays on the host.
+
+    Raises:
+        CallError: `bad-argument`, `not-an-array`, `wrong-rank`, `wrong-shape` or `wrong-dtype`.
+    """
+    if (lengths is None) != (groups is None):
+        raise refused("one of prefix_lengths and prefix_groups is missing", "bad-argument", "give both or none")
+    if lengths is None:
+        return
+    rows.same_shape(lengths, "prefix_lengths", (q.shape[0],))
+    rows.check_rank(groups, "prefix_groups", 1)
+    for name, one in (("prefix_lengths", lengths), ("prefix_groups", groups)):
+        if arrays.dtype_of(one, name).name != "i32":
+            raise refused(f"{name} has the dtype {arrays.dtype_of(one, name)}", "wrong-dtype", "it takes i32")
+    if groups.shape[0] < 1:
+        raise refused("prefix_groups has no element", "wrong-shape", "it has one more than groups")
+    if isinstance(groups, np.ndarray):
+        found, batch = cast("Any", groups).astype(int), int(q.shape[0])
+        if found[0] != 0 or found[-1] != batch or (np.diff(found) < 0).any():
+            help = f"it goes from 0 to {batch} and does not decrease"
+            raise refused(f"prefix_groups goes from {found[0]} to {found[-1]}", "bad-argument", help)
 
 
 def _check_f32(array: Any, name: str) -> None:

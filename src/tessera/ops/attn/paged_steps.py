@@ -53,6 +53,8 @@ class PagedCall(NamedTuple):
         before: keys before its place that a query sees.
         causal: whether a query sees no key after its place.
         longest: keys of the longest sequence, at least.
+        shared: keys of each sequence that those of its group share, or None.
+        starts: the first sequence of each group, and the number of sequences; or None.
     """
 
     q: Any
@@ -68,11 +70,36 @@ class PagedCall(NamedTuple):
     before: int
     causal: bool
     longest: int
+    shared: Any = None
+    starts: Any = None
 
     @property
     def rows_of(self) -> int:
         """Rows that share keys: queries of all their heads."""
         return int(self.q.shape[1]) // int(self.k_pages.shape[2]) * int(self.q.shape[2])
+
+    def parts(self, rows_in: int, blocks: int) -> tuple[int, int, dict[str, int]]:
+        """Return in how many parts keys are taken, the keys of one, and the blocks of a program.
+
+        Args:
+            rows_in: rows that share keys.
+            blocks: how many sequences there are, or groups of them.
+        """
+        head = int(self.k_pages.shape[3]), int(self.v_pages.shape[3])
+        target, kinds = rows.record_of(self.q), (arrays.dtype_of(self.q), arrays.dtype_of(self.k_pages))
+        block = blocks_of(target, kinds, rows_in, int(self.v_pages.shape[1]), head)
+        worth = worth_of(rows_in, head, (accumulator(self.q), kinds[1]))
+        parts = parts_of(target, blocks * int(self.k_pages.shape[2]), self.longest, block["BN"], worth)
+        each = -(-self.longest // (parts * block["BN"])) * block["BN"]
+        return max(1, -(-self.longest // max(each, 1))), max(each, block["BN"]), {"BB": 1, **block}
+
+    def parts_of_groups(self) -> tuple[int, int, dict[str, int]]:
+        """Return the same of what groups of sequences share: blocks have the rows of several sequences."""
+        batch, groups = int(self.q.shape[0]), int(self.starts.shape[0]) - 1
+        own = min(1 << (self.rows_of - 1).bit_length(), _MOST_ROWS)
+        parts, each, block = self.parts(-(-batch // max(groups, 1)) * own, groups)
+        rows_in = max(block["BM"], own)
+        return parts, each, {**block, "BM": own, "BB": rows_in // own}
 
 
 def blocks_of(
@@ -142,35 +169,42 @@ def _launch(results: Arguments, *arguments: Any) -> None:
     out, lse = results
     if 0 in out.shape:
         return
-    batch, _, queries, size = map(int, call.q.shape)
-    slots, groups, wide = (int(call.v_pages.shape[axis]) for axis in (1, 2, 3))
-    target, acc, shape = rows.record_of(call.q), accumulator(call.q), (batch, groups, call.rows_of)
-    kinds = arrays.dtype_of(call.q), arrays.dtype_of(call.k_pages)
-    blocks = blocks_of(target, kinds, call.rows_of, slots, (size, wide))
-    worth = worth_of(call.rows_of, (size, wide), (acc, kinds[1]))
-    parts = parts_of(target, batch * groups, call.longest, blocks["BN"], worth)
-    each = -(-call.longest // (parts * blocks["BN"])) * blocks["BN"]
-    parts = max(1, -(-call.longest // max(each, 1)))
-    some, sums = like(call.q, (parts, *shape, wide), acc), like(call.q, (parts, *shape), acc)
-    pages = call.k_pages, call.v_pages, call.page_table, call.lengths, call.k_scale, call.v_scale
+    batch, groups, wide = int(call.q.shape[0]), *(int(call.v_pages.shape[axis]) for axis in (2, 3))
+    acc, shape = accumulator(call.q), (batch, groups, call.rows_of)
+    parts, each, blocks = call.parts(call.rows_of, batch)
+    behind, each_behind, blocks_behind = (0, 0, {}) if call.starts is None else call.parts_of_groups()
+    some, sums = (like(call.q, (parts + behind, *shape, *rest), acc) for rest in ((wide,), ()))
+    _run_parts(call, some, sums, None, parts, each, blocks)
+    if call.starts is not None:
+        _run_parts(call, some, sums, call.starts, parts, each_behind, blocks_behind)
+    whole = parts + behind, prod(shape)
+    join(some.reshape(*whole, wide), sums.reshape(*whole), call.sinks, out, lse)
+
+
+def _run_parts(
+    call: PagedCall, some: Any, sums: Any, starts: Any, parts: int, each: int, blocks: dict[str, int]
+) -> None:
+    """Compute the first `parts` parts, each of `each` keys, or with `starts` those behind them."""
+    queries, size = int(call.q.shape[2]), int(call.q.shape[3])
+    pages = call.k_pages, call.v_pages, call.page_table, call.lengths, call.shared, starts, call.k_scale, call.v_scale
     kernels.paged_parts(
-        *(call.q.reshape(*shape, size), *pages, some, sums),
-        *(queries, max(each, blocks["BN"]), call.scale, call.softcap or 1.0, call.before),
+        *(call.q.reshape(*some.shape[1:4], size), *pages, some, sums),
+        *(queries, parts, each, call.scale, call.softcap or 1.0, call.before),
         causal=call.causal and queries > 1,
         windowed=call.before < FAR,
         caps=call.softcap > 0,
         plain=not call.softcap and call.scale > 0 and call.k_scale is None,
-        acc=acc,
-        page=slots,
+        acc=accumulator(call.q),
+        page=int(call.v_pages.shape[1]),
         **blocks,
     )
-    join(some.reshape(parts, prod(shape), wide), sums.reshape(parts, prod(shape)), call.sinks, out, lse)
 
 
 PAGED = Step(
     "paged_attention",
     "(Tensor q, Tensor k_pages, Tensor v_pages, Tensor page_table, Tensor lengths, Tensor? k_scale, Tensor? v_scale, "
-    "Tensor? sinks, float scale, float softcap, int before, bool causal, int longest) -> (Tensor, Tensor)",
+    "Tensor? sinks, float scale, float softcap, int before, bool causal, int longest, Tensor? shared, "
+    "Tensor? starts) -> (Tensor, Tensor)",
     _results,
     _launch,
 )

@@ -16,7 +16,8 @@ from tessera.ops.attn.rope_kernels import rotate
 from tessera.ops.attn.rope_steps import BACKWARD, FORWARD, block_of
 from tessera.ops.operation import library_op
 from tessera.ops.refusals import checked, refused
-from tessera.ops.steps import Step
+from tessera.ops.steps import Step, without_gradient
+from tessera.ops.traced import joined
 from tessera.target.artifact import Artifact
 
 Layout = Literal["bhsd", "bshd"]
@@ -70,7 +71,7 @@ class Rope:
 
         Source: Su et al., RoFormer: enhanced transformer with rotary position embedding, 2021.
         """
-        given = _arguments(q, k, positions, base, cos, sin, interleaved, rotary_dim, layout)
+        given = rope_arguments(q, k, positions, base, cos, sin, interleaved, rotary_dim, layout)
         return _run(FORWARD, given, _goals(q, k, inplace, out))
 
     def backward(
@@ -102,7 +103,7 @@ class Rope:
         Raises:
             CallError: as for the call.
         """
-        given = _arguments(grad_q, grad_k, positions, base, cos, sin, interleaved, rotary_dim, layout)
+        given = rope_arguments(grad_q, grad_k, positions, base, cos, sin, interleaved, rotary_dim, layout)
         found = _run(BACKWARD, given, None)
         return {"q": found} if grad_k is None else {"q": found[0], "k": found[1]}
 
@@ -122,12 +123,7 @@ class Rope:
         size = x.shape[3] if rotary_dim is None else rotary_dim
         at = arrays.host(list(range(x.shape[2])) if positions is None else positions)
         angle = at[..., None] * base ** (-2 * np.arange(size // 2) / size)
-        turn = np.exp(1j * (angle if angle.ndim == 2 else angle[:, None]))
-        head = x[..., :size]
-        first, second = (head[..., ::2], head[..., 1::2]) if interleaved else np.split(head, 2, -1)
-        made = (first + 1j * second) * turn
-        both = np.stack([made.real, made.imag], -1 if interleaved else -2).reshape(head.shape)
-        found = np.concatenate([both, x[..., size:]], -1)
+        found = exactly_turned(x, np.cos(angle), np.sin(angle), interleaved)
         return found if layout == "bhsd" else found.swapaxes(1, 2)
 
     def explain(self) -> Any:
@@ -205,7 +201,7 @@ def _goals(q: Any, k: Any, inplace: bool, out: Any) -> tuple[Any, ...] | None:
     return both
 
 
-def _arguments(
+def rope_arguments(
     q: Any,
     k: Any,
     positions: Any,
@@ -258,6 +254,55 @@ def _of_batch(array: Any, name: str, wanted: tuple[Any, ...]) -> Any:
         return array.reshape(1, *shape)
     rows.same_shape(array, name, wanted)
     return array
+
+
+def turned_by(tables: Any, q: Any, k: Any, layout: str, interleaved: bool, back: bool = False) -> tuple[Any, Any]:
+    """Return queries and keys turned by tables of the keys' places; queries have the last ones.
+
+    Args:
+        tables: `(cos, sin)`.
+        q: queries `(B, H, S, D)`, or as `layout` says.
+        k: keys `(B, G, N, D)`, where N is at least S.
+        layout: order of the dimensions.
+        interleaved: which elements are a pair.
+        back: whether they are turned by the negative angles, as gradients are.
+
+    Raises:
+        CallError: `bad-argument`, and as for `op.attn.rope`.
+    """
+    if not isinstance(tables, tuple | list) or len(cast("Sequence[Any]", tables)) != 2:
+        raise refused(f"rope is {tables!r:.60}", "bad-argument", "it is a tuple of the tables of cos and of sin")
+    for name, one in (("q", q), ("k", k)):
+        rows.check_rank(one, name, 4)
+    q, k, cos, sin = joined((q, k, *cast("Sequence[Any]", tables)))
+    places = tuple(one.shape[2 if layout == "bhsd" else 1] for one in (q, k))
+    pairs = 2 * arrays.shape_of(without_gradient(cos, "cos"), "cos")[-1]
+    arrays.shape_of(without_gradient(sin, "sin"), "sin")
+    step = BACKWARD if back else FORWARD
+
+    def given(x: Any, y: Any, c: Any, s: Any) -> tuple[Any, ...]:
+        return rope_arguments(x, y, None, 1e4, c, s, interleaved, pairs, layout)
+
+    if places[0] == places[1]:
+        return cast("tuple[Any, Any]", step(*given(q, k, cos, sin)))
+    if places[0] > places[1]:
+        raise refused(
+            f"rope turns {places[0]} queries by places of {places[1]} keys", "bad-argument", "call op.attn.rope before"
+        )
+    last = [one[..., places[1] - places[0] :, :] for one in (cos, sin)]
+    return step(*given(q, None, *last))[0], step(*given(k, None, cos, sin))[0]
+
+
+def exactly_turned(x: Any, cos: Any, sin: Any, interleaved: bool) -> Any:
+    """Return `(B, H, S, D)` turned in NumPy and float64 by tables, of whose places it has the last ones."""
+    cos, sin = (arrays.host(one)[..., -x.shape[2] :, :] for one in (cos, sin))
+    turn = cos + 1j * sin
+    size = 2 * turn.shape[-1]
+    head = x[..., :size]
+    first, second = (head[..., ::2], head[..., 1::2]) if interleaved else np.split(head, 2, -1)
+    made = (first + 1j * second) * (turn if turn.ndim == 2 else turn[:, None])
+    both = np.stack([made.real, made.imag], -1 if interleaved else -2).reshape(head.shape)
+    return np.concatenate([both, x[..., size:]], -1)
 
 
 rope = Rope()

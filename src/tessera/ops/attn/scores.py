@@ -13,7 +13,7 @@ from tessera.ops.attn.block_mask import BlockMask
 from tessera.ops.attn.flash_steps import FAR, Call, accumulator
 from tessera.ops.attn.mods import as_mod
 from tessera.ops.refusals import refused
-from tessera.ops.steps import needs_gradient
+from tessera.ops.steps import needs_gradient, seed_of
 
 Window = tuple[int | None, int | None]
 
@@ -30,6 +30,8 @@ class Options(TypedDict, total=False):
     sinks: Any
     score_mod: Any
     mask_mod: Any
+    dropout_p: float
+    seed: Any
 
 
 class Scores(NamedTuple):
@@ -44,6 +46,8 @@ class Scores(NamedTuple):
     sinks: Any = None
     score_mod: Any = None
     mask_mod: Any = None
+    dropout_p: float = 0.0
+    seed: Any = None
 
     def of(
         self, q: Any, k: Any, v: Any, bias: Any, starts: tuple[Any, Any] = (None, None), most: tuple[int, int] = (0, 0)
@@ -73,7 +77,26 @@ class Scores(NamedTuple):
         factor = float(q.shape[3]) ** -0.5 if self.scale is None else float(self.scale)
         arrays_of = q, k, v, bias, self.alibi_slopes, self.sinks, *starts
         numbers = factor, float(cap or 0.0), *reach(self.window), bool(self.causal)
-        return Call(*arrays_of, parts, name, listed, *numbers, *most)
+        return Call(*arrays_of, parts, name, listed, *numbers, *most, *self._dropout(q))
+
+    @property
+    def exact_seed(self) -> int:
+        """The seed of dropout on the host."""
+        return seed_of(self.seed if _is_number(self.seed) else arrays.to_numpy(self.seed).item())
+
+    def _dropout(self, q: Any) -> tuple[Any, Any, float]:
+        """Return the seed of dropout as an array or as a number, and the probability."""
+        p = float(self.dropout_p)
+        if not 0 <= p <= 1:
+            raise refused(f"dropout_p is {p}", "bad-argument", "it is from 0 to 1")
+        if p == 0:
+            return None, 0, p
+        if self.seed is None:
+            help = "give seed=, an integer or an i64 array of one element, that differs from call to call"
+            raise refused(f"dropout_p is {p} without a seed", "bad-argument", help)
+        if _is_number(self.seed):
+            return None, seed_of(self.seed), p
+        return _seed_array(self.seed, q), 0, p
 
     def _functions(self, q: Any, k: Any) -> tuple[list[Any], str, bool]:
         """Return the tensors of the functions and of lists of blocks, the functions' name, whether there are lists."""
@@ -91,6 +114,23 @@ class Scores(NamedTuple):
                 "a function's tensors are of another library", "mixed-libraries", "give PyTorch tensors alone"
             )
         return parts, f"{score.name if score else ''}|{keeps.name if keeps else ''}", bool(lists)
+
+
+def _is_number(seed: Any) -> bool:
+    """Return whether a seed is a number, which it is too where `torch.compile` traces."""
+    return isinstance(seed, int | np.integer)
+
+
+def _seed_array(seed: Any, q: Any) -> Any:
+    """Return a seed that kernels read as an array `(1,)`."""
+    if arrays.dtype_of(seed, "seed").name != "i64":
+        raise refused(f"seed has the dtype {arrays.dtype_of(seed)}", "wrong-dtype", "an array of one element is i64")
+    shape = tuple(arrays.shape_of(seed, "seed"))
+    if shape not in ((), (1,)):
+        raise refused(f"seed has the shape {shape}", "wrong-shape", "it has one element")
+    if arrays.is_torch(q) and not arrays.is_torch(seed):
+        raise refused("seed is of another library than q", "mixed-libraries", "give PyTorch tensors alone")
+    return seed if shape else seed.reshape(1)
 
 
 def _check_heads(array: Any, name: str, q: Any) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 
 from tessera.ops import arrays, rows
 from tessera.ops.attn import flash_kernels as kernels
-from tessera.ops.attn.flash import arguments, flash_attention
+from tessera.ops.attn.drops import SQUARE
+from tessera.ops.attn.flash import arguments, exact, flash_attention
 from tessera.ops.attn.flash_steps import FORWARD, Call, gradients_of
 from tessera.ops.attn.scores import Options, Scores, Window
 from tessera.ops.operation import library_op
@@ -40,6 +41,8 @@ class FlashAttentionVarlen:
         sinks: Any = None,
         score_mod: Any = None,
         mask_mod: Any = None,
+        dropout_p: float = 0.0,
+        seed: Any = None,
         return_lse: bool = False,
     ) -> Any:
         """Return the attention of each sequence to itself, or to the keys that belong to it.
@@ -67,6 +70,8 @@ class FlashAttentionVarlen:
             sinks: `(H,)`.
             score_mod: the function's `b` is the number of the sequence, its `q` and `k` count from its begin.
             mask_mod: likewise; not a list of blocks.
+            dropout_p: probability with which weights are left out.
+            seed: of dropout. A weight's fate depends also on where its sequence begins.
             return_lse: whether the logarithms of the sums of powers are returned too.
 
         Returns:
@@ -82,7 +87,9 @@ class FlashAttentionVarlen:
 
         Source: Dao, FlashAttention-2, 2023 (variable lengths).
         """
-        scores = Scores(causal, scale, window, softcap, None, alibi_slopes, sinks, score_mod, mask_mod)
+        scores = Scores(
+            *(causal, scale, window, softcap, None, alibi_slopes, sinks, score_mod, mask_mod, dropout_p, seed)
+        )
         call = _packed(q, k, v, (cu_seqlens_q, cu_seqlens_k), (max_seqlen_q, max_seqlen_k), scores)
         out, lse = FORWARD(*call)
         found = out[0].swapaxes(0, 1)
@@ -112,7 +119,8 @@ class FlashAttentionVarlen:
             cu_seqlens_k: as in the call.
             max_seqlen_q: as in the call.
             max_seqlen_k: as in the call.
-            **options: `causal`, `scale`, `window`, `softcap`, `alibi_slopes`, `sinks`, `score_mod` and `mask_mod`.
+            **options: `causal`, `scale`, `window`, `softcap`, `alibi_slopes`, `sinks`, `score_mod`, `mask_mod`,
+                `dropout_p` and `seed`.
 
         Raises:
             CallError: as for the call.
@@ -134,9 +142,12 @@ class FlashAttentionVarlen:
         others = starts if cu_seqlens_k is None else arrays.host(cu_seqlens_k).astype(int)
         q, k, v = map(arrays.host, (q, k, v))
         made = np.zeros((*q.shape[:2], v.shape[2]))
-        for a, b, c, d in zip(starts, starts[1:], others, others[1:], strict=False):
+        count = len(starts) - 1
+        squares = -(-q.shape[0] // SQUARE) + count
+        for z, a, b, c, d in zip(range(count), starts, starts[1:], others, others[1:], strict=False):
             one = [x[None].swapaxes(1, 2) for x in (q[a:b], k[c:d], v[c:d])]
-            made[a:b] = flash_attention.reference(*one, **options)[0].swapaxes(0, 1)
+            packed = int(a) // SQUARE + z, squares
+            made[a:b] = exact(one[0], one[1], one[2], Scores(**options), packed)[0][0].swapaxes(0, 1)
         return made
 
     def explain(self) -> Any:

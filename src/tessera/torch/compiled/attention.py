@@ -28,9 +28,9 @@ def attended(
     query, key, value, attn_mask = in_autocast(torch, (query, key, value, attn_mask))
     if is_causal and (attn_mask is not None or query.shape[-2] != key.shape[-2]):
         attn_mask, is_causal = _also_earlier(query, key, attn_mask), False
-    if dropout_p > 0 or not is_taken(torch, (query, key, value), attn_mask, is_causal, enable_gqa):
+    if not (0 <= dropout_p <= 1 and is_taken(torch, (query, key, value), attn_mask, is_causal, enable_gqa)):
         return _in_parts(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-    return computed((query, key, value), attn_mask, is_causal, scale)
+    return computed(torch, (query, key, value), attn_mask, is_causal, scale, dropout_p)
 
 
 def _earlier(query: Any, key: Any) -> Any:
