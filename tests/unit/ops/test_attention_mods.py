@@ -223,6 +223,8 @@ def exact_causal(q, k, v, meaning):
 
 def test_training_with_pytorch():
     torch = pytest.importorskip("torch")
+    import tessera.torch  # noqa: F401 - registers what is traced
+
     q, k, v, grad = operands(6)
     sinks = np.linspace(-1, 1, H).astype(np.float32)
     wide = [torch.from_numpy(one).requires_grad_() for one in (q, k, v, sinks)]

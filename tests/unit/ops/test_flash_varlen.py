@@ -90,6 +90,8 @@ def test_dtypes(dtype):
 
 def test_training_with_pytorch():
     torch = pytest.importorskip("torch")
+    import tessera.torch  # noqa: F401 - registers what is traced
+
     q, k, v, grad = operands(2)
     starts = torch.tensor(SELF, dtype=torch.int32)
     wide = [torch.from_numpy(one).requires_grad_() for one in (q, k, v)]
