@@ -21,10 +21,11 @@ _private_cache = pytest.StashKey[str]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Send everything this session compiles to a directory of its own, never to the user's cache."""
-    # Before collection: test modules may compile while they are imported.
-    config.stash[_private_cache] = os.environ[_CACHE_VARIABLE] = tempfile.mkdtemp(
-        prefix="tessera-tests-", dir=_memory()
-    )
+    if not hasattr(config, "workerinput"):  # the workers of a session share what one of them compiled
+        # Before collection: test modules may compile while they are imported.
+        config.stash[_private_cache] = os.environ[_CACHE_VARIABLE] = tempfile.mkdtemp(
+            prefix="tessera-tests-", dir=_memory()
+        )
     os.environ["TESSERA_COMPILE_PROCESSES"] = "1"  # the tests of a session are shared by processes already
     # No deadline: the first example of a kernel compiles it, later ones hit the cache.
     base = settings.get_profile("ci" if "CI" in os.environ else "default")
@@ -40,7 +41,8 @@ def _memory() -> str | None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove the session's cache directory."""
-    shutil.rmtree(config.stash[_private_cache], ignore_errors=True)
+    if _private_cache in config.stash:
+        shutil.rmtree(config.stash[_private_cache], ignore_errors=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -6,10 +6,8 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-FEW = 2
-"""A test of so many cases is run with all of them."""
 PART = 64
-"""One in so many cases of other tests is drawn, and what it takes to have every value that several cases have."""
+"""One in so many cases of a test is drawn, and what it takes to have every value that several cases have."""
 
 Case = Mapping[str, int]
 """The index of each parameter's value."""
@@ -22,7 +20,7 @@ def left_out(tests: Mapping[str, Mapping[str, Case]], tree: int) -> set[str]:
         tests: the cases of each test, by their names.
         tree: checksum of the sources.
     """
-    return {name for cases in tests.values() if len(cases) > FEW for name in set(cases) - _drawn(cases, tree)}
+    return {name for cases in tests.values() for name in set(cases) - _drawn(cases, tree)}
 
 
 def _drawn(cases: Mapping[str, Case], tree: int) -> set[str]:

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from tests.draw import FEW, PART, by_test, left_out
+from tests.draw import PART, by_test, left_out
 
 
 def grid(*sizes: int, test: str = "f.py::test") -> dict[str, Mapping[str, int]]:
@@ -33,9 +33,14 @@ def test_values_of_one_case_each_are_drawn_as_others_are() -> None:
     assert len(kept(grid(30 * PART), 0)) == 30
 
 
-def test_small_tests_are_kept() -> None:
-    cases = grid(FEW)
-    assert kept(cases, 3) == set(cases)
+def test_of_two_cases_some_trees_draw_one_and_some_the_other() -> None:
+    draws = [kept(grid(2), tree) for tree in range(10)]
+    assert all(len(some) == 1 for some in draws)
+    assert set[str]().union(*draws) == set(grid(2))
+
+
+def test_one_case_is_kept() -> None:
+    assert kept(grid(1), 3) == set(grid(1))
 
 
 def test_trees_draw_apart_and_together_take_all() -> None:
@@ -46,5 +51,5 @@ def test_trees_draw_apart_and_together_take_all() -> None:
 
 
 def test_cases_of_each_test_are_drawn_for_themselves() -> None:
-    one, other = grid(4, 4), grid(FEW, test="f.py::other")
-    assert kept({**one, **other}, 1) == kept(one, 1) | set(other)
+    one, other = grid(4, 4), grid(3, 2, test="f.py::other")
+    assert kept({**one, **other}, 1) == kept(one, 1) | kept(other, 1)
