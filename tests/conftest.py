@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import shutil
 import tempfile
 import zlib
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if missing is not None:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=f"no NVIDIA GPU: {missing}"))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the cycle collector from a million objects that stay: modules, and the tests of the session."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _is_whole_suite(config: pytest.Config) -> bool:
