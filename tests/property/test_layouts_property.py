@@ -297,9 +297,10 @@ def register_tiles(draw: st.DrawFn) -> LinearLayout:
 
 
 def _offsets(addresses: LinearLayout) -> list[list[int]]:
-    """Return where each register of each lane lies."""
-    registers = range(addresses.in_size("register"))
-    return [[addresses.apply(register=register, lane=lane)[0] for register in registers] for lane in range(32)]
+    """Return where each register of each lane lies; `test_apply_is_linear` says why both add up."""
+    of_registers = [addresses.apply(register=register)[0] for register in range(addresses.in_size("register"))]
+    of_lanes = [addresses.apply(lane=lane)[0] for lane in range(32)]
+    return [[lane ^ register for register in of_registers] for lane in of_lanes]
 
 
 def _wavefronts(offsets: list[list[int]], registers: Sequence[int], elem_bytes: int) -> tuple[int, int]:
@@ -311,7 +312,7 @@ def _wavefronts(offsets: list[list[int]], registers: Sequence[int], elem_bytes: 
         words: set[int] = set()
         for lane, register in product(range(first, first + part), registers):
             byte = offsets[lane][register] * elem_bytes
-            words |= {(byte + b) // 4 for b in range(elem_bytes)}
+            words.update(range(byte // 4, (byte + elem_bytes - 1) // 4 + 1))
         banks = Counter(word % 32 for word in words)
         taken += max(banks.values())
         fewest += -(-len(words) // 32)
