@@ -3,11 +3,20 @@
 import gc
 import os
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from tessera import collecting
 from tessera.collecting import collector_paused
+
+
+@pytest.fixture(autouse=True)
+def _unfrozen() -> Iterator[None]:
+    """Let no object be frozen at first; a session freezes its own."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
 
 
 def generation_of(one: object) -> int:

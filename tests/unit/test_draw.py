@@ -1,50 +1,31 @@
 """Which cases of large tests a run takes."""
 
-from collections.abc import Mapping
-from itertools import product
-
 import pytest
 
-from tests.draw import FEW, PART, by_test, left_out
+from tests.draw import PART, by_test, left_out
 
 
-def grid(*sizes: int, test: str = "f.py::test") -> dict[str, Mapping[str, int]]:
-    names = "abcdef"[: len(sizes)]
-    return {
-        f"{test}[{at}]": dict(zip(names, index, strict=True))
-        for at, index in enumerate(product(*(range(size) for size in sizes)))
-    }
+def cases_of(count: int, test: str = "f.py::test") -> list[str]:
+    return [f"{test}[{at}]" for at in range(count)]
 
 
-def kept(cases: Mapping[str, Mapping[str, int]], tree: int) -> set[str]:
+def kept(cases: list[str], tree: int) -> set[str]:
     return set(cases) - left_out(by_test(cases), tree)
 
 
-@pytest.mark.parametrize("tree", range(5))
-def test_every_value_is_kept_and_about_a_part_of_the_cases(tree: int) -> None:
-    cases = grid(4, 5, 10)
-    some = kept(cases, tree)
-    values = {value for case in cases.values() for value in case.items()}
-    assert {value for name in some for value in cases[name].items()} == values
-    assert len(cases) / PART <= len(some) <= len(cases) / PART + sum((4, 5, 10))
+@pytest.mark.parametrize(("count", "few"), [(1, 1), (2, 1), (PART, 1), (PART + 1, 2), (30 * PART, 30)])
+def test_a_part_of_the_cases_is_kept_and_at_least_one(count: int, few: int) -> None:
+    assert [len(kept(cases_of(count), tree)) for tree in range(5)] == [few] * 5
 
 
-def test_values_of_one_case_each_are_drawn_as_others_are() -> None:
-    assert len(kept(grid(30 * PART), 0)) == 30
-
-
-def test_small_tests_are_kept() -> None:
-    cases = grid(FEW)
-    assert kept(cases, 3) == set(cases)
-
-
-def test_trees_draw_apart_and_together_take_all() -> None:
-    cases = grid(8, 8)
-    draws = [kept(cases, tree) for tree in range(60)]
-    assert draws[0] == kept(cases, 0) != draws[1]
+@pytest.mark.parametrize(("count", "trees"), [(2, 20), (PART, 600)])
+def test_trees_draw_apart_and_together_take_all(count: int, trees: int) -> None:
+    cases = cases_of(count)
+    draws = [kept(cases, tree) for tree in range(trees)]
+    assert draws[0] == kept(cases, 0)
     assert set[str]().union(*draws) == set(cases)
 
 
 def test_cases_of_each_test_are_drawn_for_themselves() -> None:
-    one, other = grid(4, 4), grid(FEW, test="f.py::other")
-    assert kept({**one, **other}, 1) == kept(one, 1) | set(other)
+    one, other = cases_of(16), cases_of(6, "f.py::other")
+    assert kept(one + other, 1) == kept(one, 1) | kept(other, 1)

@@ -68,29 +68,30 @@ def test_results_and_gradients(shape):
         lib.close(one, want, ts.f32, 512 if name in ("dt", "a") else 32)
 
 
-def test_narrow_dtypes():
-    given, grad = operands(np.random.default_rng(2), dtype=ts.bf16)
-    narrow = {name: one if name == "initial_state" else one.astype(ts.bf16.numpy()) for name, one in given.items()}
+@pytest.mark.parametrize("dtype", [ts.bf16, ts.f16], ids=str)
+def test_narrow_dtypes(dtype):
+    given, grad = operands(np.random.default_rng(2), dtype=dtype)
+    narrow = {name: one if name == "initial_state" else one.astype(dtype.numpy()) for name, one in given.items()}
     out, last, slopes = by_torch(**narrow, grad=grad, grad_state=np.zeros(given["initial_state"].shape))
     found, state = op.ssd(**narrow, return_state=True)
-    lib.close(found, out, ts.bf16, 8)
-    lib.close(state, last, ts.bf16, 8)
+    lib.close(found, out, dtype, 8)
+    lib.close(state, last, dtype, 8)
     for (name, one), want in zip(op.ssd.backward(grad, **narrow).items(), slopes, strict=True):
         assert one.dtype == narrow[name].dtype
-        lib.close(one, want, ts.bf16, 16)
+        lib.close(one, want, dtype, 16)
 
 
 def test_training_with_pytorch():
     torch = pytest.importorskip("torch")
-    given, grad = operands(np.random.default_rng(7), dtype=ts.f16)
+    given, grad = operands(np.random.default_rng(7))
     ours = {name: torch.from_numpy(one).requires_grad_(name != "c") for name, one in given.items()}
     found, last = op.ssd(**ours, return_state=True)
     out, _, slopes = by_torch(**given, grad=grad, grad_state=np.ones(last.shape))
-    lib.close(found, out, ts.f16, 8)
+    lib.close(found, out, ts.f32, 16)
     ((found * torch.from_numpy(grad)).sum() + last.sum()).backward()
     assert ours.pop("c").grad is None
     for one, want in zip(ours.values(), slopes[:4] + slopes[5:], strict=True):
-        lib.close(one.grad, want, ts.f16, 16)
+        lib.close(one.grad, want, ts.f32, 64)
 
 
 @pytest.mark.parametrize("strength", [0.0, 1e4])
@@ -172,7 +173,7 @@ def test_operators_of_pytorch_are_sound():
     torch = pytest.importorskip("torch")
     import tessera.torch  # noqa: F401
 
-    given, _ = operands(np.random.default_rng(8), (2, 40, 4, 2, 24, 20))
+    given, _ = operands(np.random.default_rng(8))
     x, dt, a, b, c, d, state = (torch.from_numpy(one).requires_grad_() for one in given.values())
     torch.library.opcheck(torch.ops.tessera.decayed_recurrence.default, (c, b, x, dt, a, d, state, 1.0))
 
