@@ -521,6 +521,70 @@ def test_kernels_and_helpers_return_anywhere(case, backend):
     check(case, backend)
 
 
+@ts.function
+def _first_above(x, least, n):
+    """Numbers are returned from loops, and an element behind them: the numbers have its dtype."""
+    for i in ts.tile.range(n):
+        if x[i] == 9:
+            return 3, 1
+        for j in ts.tile.range(i, n):
+            if x[j] > least:
+                return x[j], 0.5
+            if x[j] < 1:
+                return 7, 2
+    if n == 2:
+        return 5, 4
+    return x[0], 0.25
+
+
+def _numbers_returned(of: ts.DType) -> Any:
+    def kernel(x: ts.Tensor["m", "n", of], y: ts.Tensor["m", of], z: ts.Tensor["m", ts.f32], least: ts.i8):
+        for i in ts.tile.grid((m, 1)):
+            value, why = _first_above(x[i, :], least, n)
+            y[i] = value
+            z[i] = why
+
+    return kernel
+
+
+def _first_above_of(row: list[Any], least: int) -> tuple[Any, float]:
+    for i, value in enumerate(row):
+        if value == 9:
+            return 3, 1
+        for other in row[i:]:
+            if other > least:
+                return other, 0.5
+            if other < 1:
+                return 7, 2
+    return (5, 4) if len(row) == 2 else (row[0], 0.25)
+
+
+def _numbers_found(x: Any, y: Any, z: Any, least: int) -> tuple[Any, Any]:
+    rows = [_first_above_of(row, least) for row in x.astype(np.float64).tolist()]
+    return np.array([row[0] for row in rows]).astype(y.dtype), np.array([row[1] for row in rows], np.float32)
+
+
+@conformance(
+    [
+        Case(
+            f"numbers-returned-{of}-{n}",
+            _numbers_returned(dtype(of)),
+            lambda rng, of=of, n=n: [
+                rng.integers(0, 10, (12, n)).astype(dtype(of).numpy()),
+                Output((12,), dtype(of)),
+                Output((12,), ts.f32),
+                6,
+            ],
+            _numbers_found,
+        )
+        for of in ("u8", "i16", "i32", "i64", "f16", "f64")
+        for n in (1, 2, 5)
+    ]
+)
+def test_numbers_that_helpers_return_take_the_dtype_of_the_rest(case, backend):
+    check(case, backend)
+
+
 # Philox
 
 

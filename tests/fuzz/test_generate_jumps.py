@@ -63,6 +63,16 @@ def test_every_jump_is_drawn_in_every_loop() -> None:
     }
 
 
+def test_helpers_return_numbers_beside_scalars() -> None:
+    helpers = [helper for seed in SEEDS for helper in generate(seed, ALL).helpers if not helper.result.type.shape]
+    loops = [node for helper in helpers for node in tree.walk(helper) if isinstance(node, tree.For)]
+    numbers = [
+        part for loop in loops for part in tree.walk(loop) if isinstance(part, tree.Return) and part.value == ONE
+    ]
+    assert len(helpers) > 30
+    assert len(numbers) > 5
+
+
 def test_no_jumps_are_drawn_where_the_switch_is_off() -> None:
     for seed in SEEDS:
         assert not any(isinstance(node, tree.Jump) for node in tree.walk(generate(seed, Options(jumps=0.0))))

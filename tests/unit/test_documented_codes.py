@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -41,3 +43,25 @@ def test_documented_codes_are_raised(part):
 
 def test_there_are_documented_codes():
     assert {"bad-axis", "never-arrived", "unknown-target"} <= set().union(*map(documented, texts()))
+
+
+NO_MISTAKE = {"CompilerFault", "VerifyError"}
+"""Errors that no line of the user's made, and those of IR texts, which show the op."""
+
+
+def unhelpful(path: Path) -> Iterator[int]:
+    """Return the lines of a file that make errors which do not say what to do."""
+    for node in ast.walk(ast.parse(texts()[path])):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            kind = getattr(tessera.errors, node.func.id, None)
+            of_users = (
+                isinstance(kind, type) and issubclass(kind, tessera.TesseraError) and kind.__name__ not in NO_MISTAKE
+            )
+            if of_users and not {keyword.arg for keyword in node.keywords} & {"help", None}:
+                yield node.lineno
+
+
+@pytest.mark.parametrize("part", sorted({path.relative_to(_ROOT).parts[0] for path in texts()}))
+def test_errors_say_what_to_do(part):
+    mine = [path for path in texts() if path.relative_to(_ROOT).parts[0] == part]
+    assert not {str(path): lines for path in mine if (lines := list(unhelpful(path)))}

@@ -14,7 +14,7 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from tessera.data import dataclass
 from tessera.errors import TypeMismatchError
-from tessera.frontend.builder import Builder
+from tessera.frontend.builder import Builder, Frame
 from tessera.frontend.carry import GONE, Retry, alike, as_type, blank, drop, like, show_type
 from tessera.frontend.convert import apply, default_element, operand
 from tessera.frontend.evaluate import execute, statement
@@ -191,10 +191,10 @@ def _agree_parts(b: Builder, name: str, left: Any, right: Any) -> list[tuple[Any
     first, second = list(leaves(left)), list(leaves(right))
     if len(first) != len(second):
         raise _disagree(name, left, right)
-    return [_agree_leaf(b, name, a, c) for a, c in zip(first, second, strict=True)]
+    return [_agree_leaf(b, name, at, a, c) for at, (a, c) in enumerate(zip(first, second, strict=True))]
 
 
-def _agree_leaf(b: Builder, name: str, left: Any, right: Any) -> tuple[Any, Attribute | None]:
+def _agree_leaf(b: Builder, name: str, at: int, left: Any, right: Any) -> tuple[Any, Attribute | None]:
     if left is right:
         return left, None
     if is_number(left) and is_number(right):
@@ -217,10 +217,35 @@ def _agree_leaf(b: Builder, name: str, left: Any, right: Any) -> tuple[Any, Attr
     if not strong and same(left, right):
         return left, None
     if len(strong) == 2 and isinstance(left, Scalar) and isinstance(right, Scalar):
-        starts: tuple[Any, Any] = left, right
-        for carried in reversed(b.carrying):  # a number before a loop takes the type that the loop gives it
-            starts = carried.retype(starts[0], right.type), carried.retype(starts[1], left.type)
+        _retype(b, name, at, left, right)
     raise _disagree(name, left, right)
+
+
+def _retype(b: Builder, name: str, at: int, left: Scalar, right: Scalar) -> None:
+    """Let a number that a loop carries, or a helper returns, have the type that another path gives.
+
+    Raises:
+        Retry: when either is one.
+    """
+    starts: tuple[Any, Any] = left, right
+    for carried in reversed(b.carrying):  # a number before a loop takes the type that the loop gives it
+        starts = carried.retype(starts[0], right.type), carried.retype(starts[1], left.type)
+    if name == RESULT:
+        _retype_returned(b.frame, at, (left.type, right.type))
+
+
+def _retype_returned(frame: Frame, at: int, types: Sequence[Attribute]) -> None:
+    """Let the numbers that a helper returns from a loop have the type of what it returns elsewhere.
+
+    Raises:
+        Retry: when there are such numbers.
+    """
+    floating, known = default_element(0.0), frame.returned.get(at)
+    own = {*frame.given.get(at, ()), known}
+    others = [type_ for type_ in types if type_ not in own] or [floating]
+    if at in frame.given and len(others) == 1 and others[0] != known and known in (None, floating):
+        frame.returned[at] = others[0]
+        raise Retry(frame)
 
 
 def _holds(value: Any, tile: Tile) -> bool:

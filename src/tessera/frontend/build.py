@@ -274,7 +274,11 @@ def _element_count(b: Builder) -> SSAValue:
         factor = size if isinstance(size, SSAValue) else b.emit(ConstantOp(size, index)).result
         count = factor if count is None else b.emit(ElementwiseOp("mul", [count, factor])).result
     if count is None:
-        raise TypeMismatchError(f"{tensor.param} has no dimension to number", code="rank-mismatch")
+        raise TypeMismatchError(
+            f"{tensor.param} has no dimension to number",
+            code="rank-mismatch",
+            help="declare a grid: for i in ts.tile.grid((1, 1))",
+        )
     return count
 
 

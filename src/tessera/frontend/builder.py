@@ -64,6 +64,10 @@ class Frame:
     caller: Frame | None = None
     predicates: list[Tile | None] = field(default_factory=lambda: [None])
     """The condition on a tile around the function, then around each loop that is open in it."""
+    given: dict[int, set[Attribute]] = field(default_factory=dict[int, "set[Attribute]"])
+    """The types that numbers among what a helper returns have by themselves, by their places in it."""
+    returned: dict[int, Attribute] = field(default_factory=dict[int, Attribute])
+    """The types that such numbers take, as an earlier attempt has shown."""
     lookup: Callable[[str], Any] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, cast
+
+from xdsl.ir import Block, Operation
 
 from tessera.errors import LanguageError
 from tessera.frontend import tile
 from tessera.frontend.builder import STEPS_OF_CALL, Builder, Frame
+from tessera.frontend.carry import Retry
 from tessera.frontend.constants import static_call
 from tessera.frontend.convert import materialise, static_bool
 from tessera.frontend.evaluate import evaluate, execute, expression
@@ -22,7 +25,7 @@ from tessera.frontend.registry import builtin_of, handler_of, method_of
 from tessera.frontend.sequences import sequence_call
 from tessera.frontend.source import source_of
 from tessera.frontend.structure import StructureValue
-from tessera.frontend.values import BoundMethod, Scalar, leaves, show
+from tessera.frontend.values import AnyView, BoundMethod, Scalar, leaves, show
 from tessera.ir.types import index
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
@@ -234,10 +237,35 @@ def inline(b: Builder, function: FunctionType, args: list[Any], kwargs: dict[str
     source = source_of(function)
     # A name that the helper binds again is a value; others may stand for a place, which an atomic updates.
     given = {name: materialise(b, value) if name in source.locals else value for name, value in bound.items()}
+    loops, uncommitted, last = b.loops.count, b.uncommitted, b.block.last_op
     frame = Frame(source, given, site, caller, [b.predicate])
-    b.frame = frame
-    try:
-        execute(b, frame.source.node.body)
-    finally:
-        b.frame, b.node = caller, node
-    return frame.env.get(RESULT)
+    unread = [(view.moment, view.moment.last) for view in _views(given.values()) if view.moment.value is None]
+    while True:
+        b.frame, frame.env = frame, dict(given)
+        try:
+            execute(b, source.node.body)
+            return frame.env.get(RESULT)
+        except Retry as retry:
+            if retry.of is not frame:
+                raise
+            _drop_after(b.block, last)
+            b.loops.count, b.uncommitted = loops, uncommitted
+            for moment, before in unread:
+                moment.value, moment.last = None, before
+        finally:
+            b.frame, b.node = caller, node
+
+
+def _views(values: Iterable[Any]) -> Iterator[AnyView]:
+    """Return the slices among what a helper is given, which may be read in its body first."""
+    for value in values:
+        if isinstance(value, tuple):
+            yield from _views(cast(tuple[Any, ...], value))
+        elif isinstance(value, AnyView):
+            yield value
+
+
+def _drop_after(block: Block, last: Operation | None) -> None:
+    """Take back what was emitted into a block after an op."""
+    while block.last_op is not last and block.last_op is not None:
+        block.erase_op(block.last_op, safe_erase=False)

@@ -11,7 +11,7 @@ from xdsl.ir import Attribute, Block, SSAValue
 
 from tessera.data import dataclass
 from tessera.errors import LanguageError, TypeMismatchError
-from tessera.frontend.builder import Builder, LoopPlace
+from tessera.frontend.builder import Builder, Frame, LoopPlace
 from tessera.frontend.convert import broadcast_to, cast_to, constant, default_element, operand
 from tessera.frontend.exact import same
 from tessera.frontend.flow import RESULT, stop_of
@@ -146,13 +146,13 @@ def like(leaf: Any, ssa: SSAValue) -> Value:
 
 
 class Retry(Exception):
-    """A loop body has to be compiled again with what its first attempt taught.
+    """The body of a loop or helper has to be compiled again with what its first attempt taught.
 
     Args:
-        of: what the loop carries; None for the innermost one.
+        of: what the loop carries, or the helper that is compiled again; None for the innermost loop.
     """
 
-    def __init__(self, of: Carried | None = None) -> None:
+    def __init__(self, of: Carried | Frame | None = None) -> None:
         super().__init__()
         self.of = of
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -118,7 +119,7 @@ def _name(node: ast.Name, b: Builder) -> Any:
         raise LanguageError(
             f"{name!r} is used before it is assigned",
             code="undefined-name",
-            help="assign it before this line",
+            help=_before_it_is_assigned(name, b),
         )
     if frame.caller is None and name in b.dims.names:
         return b.dim(name)
@@ -128,6 +129,17 @@ def _name(node: ast.Name, b: Builder) -> Any:
         raise unknown_name(b, name) from None
     b.reads.name(frame.source.function, name, found)
     return resolved(b, plain(found))
+
+
+def _before_it_is_assigned(name: str, b: Builder) -> str:
+    """Return a help line about a name of the function's own that has no value yet."""
+    other = "a dimension" if b.frame.caller is None and name in b.dims.names else ""
+    with suppress(KeyError):
+        b.frame.lookup(name)
+        other = other or "defined outside of the function"
+    if not other:
+        return "assign it before this line"
+    return f"{name} is {other}, too, but this function assigns it, which makes it its own: rename one of the two"
 
 
 def unknown_name(b: Builder, name: str) -> LanguageError:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-from contextlib import suppress
 from itertools import pairwise
-from threading import Thread
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -79,33 +77,32 @@ def source_of(function: FunctionType) -> FunctionSource:
     found = _cache.get(function)
     if found is None:
         try:
-            found = _cache[function] = _parse(function, text_of(function))
+            found = _parse(function, text_of(function))
         except (RecursionError, MemoryError):
-            if _is_read_elsewhere(function):  # callers have used up the stack: theirs is the error
-                raise RecursionError from None
-            code = function.__code__
-            where = Location(Frame(code.co_filename, code.co_firstlineno, function=function.__name__))
-            raise LanguageError(
-                f"{function.__name__} is nested too deeply to read",
-                code="nesting-depth",
-                location=where,
-                help="give parts of the expression names, or put them into helpers",
-            ) from None
+            found = _parsed_alone(function)
+        _cache[function] = found
     return found
 
 
-def _is_read_elsewhere(function: FunctionType) -> bool:
-    """Return whether a function is read on a stack of its own."""
-    found = list[FunctionSource]()
+def _parsed_alone(function: FunctionType) -> FunctionSource:
+    """Parse a function on a stack of its own, as helpers that call each other may leave little of this one.
 
-    def read() -> None:
-        with suppress(RecursionError, MemoryError):
-            found.append(_parse(function, text_of(function)))
+    Raises:
+        LanguageError: `nesting-depth` when that does not hold the tree either.
+    """
+    from concurrent.futures import ThreadPoolExecutor
 
-    thread = Thread(target=read)
-    thread.start()
-    thread.join()
-    return bool(found)
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(lambda: _parse(function, text_of(function)))
+    if isinstance(done.exception(), RecursionError | MemoryError):
+        code = function.__code__
+        raise LanguageError(
+            f"{function.__name__} is nested too deeply to read",
+            code="nesting-depth",
+            location=Location(Frame(code.co_filename, code.co_firstlineno, function=function.__name__)),
+            help="give parts of the expression names, or put them into helpers",
+        )
+    return done.result()
 
 
 def _parse(function: FunctionType, text: FunctionText) -> FunctionSource:

@@ -12,14 +12,28 @@ from tessera.frontend.access import store_to
 from tessera.frontend.builder import Builder
 from tessera.frontend.calls import call
 from tessera.frontend.constants import static_call
-from tessera.frontend.convert import materialise, operand
+from tessera.frontend.convert import constant, default_element, materialise, operand
 from tessera.frontend.evaluate import evaluate, statement, unsupported
 from tessera.frontend.expressions import binary, index_items, is_runtime
 from tessera.frontend.flow import RESULT, Give, Jump, Reset
 from tessera.frontend.indexing import subscript
 from tessera.frontend.liveness import names_bound
 from tessera.frontend.tile.debug import device_assert
-from tessera.frontend.values import AnyView, Shared, SharedPart, TensorValue, Text, Tile, Undefined, Unless, show
+from tessera.frontend.values import (
+    AnyView,
+    Scalar,
+    Shared,
+    SharedPart,
+    TensorValue,
+    Text,
+    Tile,
+    Undefined,
+    Unless,
+    is_number,
+    leaves,
+    rebuild,
+    show,
+)
 from tessera.ir.tile.shared import BarrierOp
 from tessera.ir.tile.types import describe
 
@@ -165,7 +179,18 @@ def _give(node: Give, b: Builder) -> None:
     ends_program = b.has_grid and b.in_program
     if b.frame.caller is None and not node.implicit and not ends_program:
         check_returned(b, value, node.value)
-    b.frame.env[RESULT] = materialise(b, value)
+    b.frame.env[RESULT] = _returned(b, materialise(b, value))
+
+
+def _returned(b: Builder, value: Any) -> Any:
+    """Return what a function returns, its numbers of the types that its other results have."""
+    frame, parts = b.frame, list(leaves(value))
+    for at, leaf in enumerate(parts):
+        if is_number(leaf) and at in frame.returned:
+            parts[at] = Scalar(constant(b, leaf, frame.returned[at]))
+        elif is_number(leaf):
+            frame.given.setdefault(at, set()).add(default_element(leaf))
+    return rebuild(value, iter(parts))
 
 
 @statement(Jump)

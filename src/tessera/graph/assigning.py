@@ -72,7 +72,12 @@ def _at_known(x: Any, key: Any, value: Any) -> Any:
     try:
         places = np.arange(count).reshape(shape)[key]
     except IndexError as error:
-        raise TypeMismatchError(str(error), code="bad-index", location=caller_location()) from None
+        raise TypeMismatchError(
+            str(error),
+            code="bad-index",
+            location=caller_location(),
+            help="index inside of the array, with at most as many indices as it has dimensions",
+        ) from None
     source = np.ravel(np.broadcast_to(value, places.shape))
     owner = np.full(count, -1)
     for number, place in enumerate(places.ravel().tolist()):

@@ -91,7 +91,12 @@ def lexsort(keys: Any, axis: Any = -1) -> Any:
 def _cumulative(fn: Any, first: int) -> Callable[..., Any]:
     def run(x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: bool = False) -> Any:
         if axis is None and x.ndim != 1:
-            raise TypeMismatchError(f"{x!r} has several dimensions", code="bad-axis", location=caller_location())
+            raise TypeMismatchError(
+                f"{x!r} has several dimensions",
+                code="bad-axis",
+                location=caller_location(),
+                help="name one of them: axis=-1",
+            )
         at = 0 if axis is None else own_axis(x.ndim, axis)
         found = fn(x, axis=at, dtype=dtype)
         if not include_initial:
@@ -297,7 +302,12 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", *, constant_values: 
     values = np.broadcast_to(np.asarray(constant_values), (array.ndim, 2)).tolist()
     for at, (width, ends) in enumerate(zip(widths, values, strict=True)):
         if min(width) < 0:
-            raise TypeMismatchError(f"pad by {shown(width)}", code="bad-argument", location=caller_location())
+            raise TypeMismatchError(
+                f"pad by {shown(width)}",
+                code="bad-argument",
+                location=caller_location(),
+                help="widths are 0 or more; slices cut elements off",
+            )
         array = _padded(array, at, width, ends) if mode == "constant" else _repeated(array, at, width, mode)
     return array
 
@@ -315,7 +325,12 @@ def _repeated(x: Any, at: int, width: Sequence[int], mode: str) -> Any:
         return x
     size = index(x.shape[at])
     if not size:
-        raise TypeMismatchError(f"pad of no elements: mode={mode!r}", code="bad-argument", location=caller_location())
+        raise TypeMismatchError(
+            f"pad of no elements: mode={mode!r}",
+            code="bad-argument",
+            location=caller_location(),
+            help="pad by a constant, or give the array elements along this dimension",
+        )
     return np.take(x, np.pad(np.arange(size), tuple(width), mode=mode), at)  # pyright: ignore
 
 
@@ -377,7 +392,12 @@ if hasattr(np, "astype"):
 def _split_along(rank: int, at: int) -> Callable[..., Any]:
     def view(ary: Any, indices_or_sections: Any) -> Any:
         if ary.ndim < rank:
-            raise TypeMismatchError(f"{ary!r} has too few dimensions", code="bad-axis", location=caller_location())
+            raise TypeMismatchError(
+                f"{ary!r} has too few dimensions",
+                code="bad-axis",
+                location=caller_location(),
+                help="name another one: np.split(x, parts, axis=0)",
+            )
         return np.split(ary, indices_or_sections, 0 if at == 1 and ary.ndim == 1 else at)
 
     return view

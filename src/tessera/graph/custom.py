@@ -64,6 +64,7 @@ class _Custom(Generic[P, R]):
                 f"nondiff_argnums of {self._name} is {self._apart}, of {len(args)} arguments",
                 code="argument-count",
                 location=caller_location(),
+                help="number the arguments from 0, or from the end by negative numbers",
             )
         return tuple(args[at] for at in apart), tuple(one for at, one in enumerate(args) if at not in apart)
 

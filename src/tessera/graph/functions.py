@@ -126,6 +126,9 @@ def _bad_axis(rank: int, axis: Any) -> TypeMismatchError:
         f"{shown(axis)} names no dimensions of an array of rank {rank}, once each",
         code="bad-axis",
         location=caller_location(),
+        help=f"dimensions are 0 to {rank - 1}, or from -{rank} to -1"
+        if rank
+        else "it has no dimensions: leave axis out",
     )
 
 
@@ -288,7 +291,11 @@ def broadcast_to(array: Any, shape: Any, subok: Any = False) -> Array:
         dims = dims_from(several(shape))
         found = writer.broadcast_dims([dims_of(x.ssa), dims], "broadcast_to")
         if len(found) != len(dims) or not all(map(writer.same, found, dims)):
-            raise TypeMismatchError(f"{x!r} does not broadcast to {shape}", code="shape-mismatch")
+            raise TypeMismatchError(
+                f"{x!r} does not broadcast to {shape}",
+                code="shape-mismatch",
+                help="sizes are equal or 1, from the last dimension on",
+            )
         return x.view(writer.broadcast_to(x.ssa, dims))
 
 

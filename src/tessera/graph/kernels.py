@@ -101,7 +101,11 @@ def _operand(trace: Trace, param: Any, value: Any) -> Any:
     """Return an argument as a call of the graph takes it."""
     if isinstance(param, TensorParam):
         if not is_array(value):
-            raise CallError(f"argument {param.name!r} is {shown(value)}, which is not an array", code="not-an-array")
+            raise CallError(
+                f"argument {param.name!r} is {shown(value)}, which is not an array",
+                code="not-an-array",
+                help="pass an array that is traced, or a NumPy array or PyTorch tensor",
+            )
         return value if isinstance(value, Array) else _Outside(trace, trace.array(value).ssa)
     if isinstance(value, Number):
         return float(value) if isinstance(param, ConstexprParam) else value.array
@@ -112,7 +116,11 @@ def _operand(trace: Trace, param: Any, value: Any) -> Any:
             help="pass a number, or a size",
         )
     if isinstance(param, ScalarParam) and isinstance(value, Array) and value.ndim:
-        raise CallError(f"argument {param.name!r} is {value!r}, the kernel takes a number", code="wrong-scalar")
+        raise CallError(
+            f"argument {param.name!r} is {value!r}, the kernel takes a number",
+            code="wrong-scalar",
+            help="pass one element of it, or a number",
+        )
     return value
 
 

@@ -39,7 +39,9 @@ def _matrices(m: Any) -> Any:
 
 
 def _wrong_rank(x: Any, wanted: str) -> TypeMismatchError:
-    return TypeMismatchError(f"{x!r} is not {wanted}", code="rank-mismatch", location=caller_location())
+    return TypeMismatchError(
+        f"{x!r} is not {wanted}", code="rank-mismatch", location=caller_location(), help="reshape it"
+    )
 
 
 @numpy(np.tril)

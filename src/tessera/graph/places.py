@@ -28,7 +28,12 @@ def _wrong(message: str, help: str | None = None) -> TypeMismatchError:
 
 def _vector(x: Any, name: str) -> Array:
     if x.ndim != 1:
-        raise TypeMismatchError(f"{name} is {x!r}, no vector", code="rank-mismatch", location=caller_location())
+        raise TypeMismatchError(
+            f"{name} is {x!r}, no vector",
+            code="rank-mismatch",
+            location=caller_location(),
+            help="reshape it: x.reshape(-1)",
+        )
     return x
 
 
@@ -210,7 +215,12 @@ def _places(function: Callable[..., Any], *given: Any) -> Any:
     try:
         return function(*given)
     except (IndexError, ValueError, TypeError) as error:
-        raise TypeMismatchError(str(error), code="bad-index", location=caller_location()) from None
+        raise TypeMismatchError(
+            str(error),
+            code="bad-index",
+            location=caller_location(),
+            help="index inside of the array, with places of whole numbers",
+        ) from None
 
 
 def _known(obj: Any, what: str) -> Any:
@@ -359,7 +369,10 @@ def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
     places = np.flatnonzero(np.asarray(condition))
     if places.size and places[-1] >= index(x.shape[at]):
         raise TypeMismatchError(
-            f"a condition of {places[-1] + 1} elements for {x!r}", code="bad-index", location=caller_location()
+            f"a condition of {places[-1] + 1} elements for {x!r}",
+            code="bad-index",
+            location=caller_location(),
+            help="a condition has at most as many elements as the dimension",
         )
     return _taken(x, at, places)
 

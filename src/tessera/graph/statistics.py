@@ -39,7 +39,12 @@ def _quantile(scale: float, skips_nan: bool = False) -> Callable[..., Any]:
             raise refused(f"quantile(method={method!r})" if method not in _BETWEEN else "quantile of traced shares")
         shares = np.asarray(q, np.float64) * scale
         if not ((shares >= 0) & (shares <= 1)).all():
-            raise TypeMismatchError(f"{shown(q)} is no share", code="bad-argument", location=caller_location())
+            raise TypeMismatchError(
+                f"{shown(q)} is no share",
+                code="bad-argument",
+                location=caller_location(),
+                help="quantiles are from 0 to 1, percentiles from 0 to 100",
+            )
         x, at = _rows(trace_of(a).array(a), axis)
         x = x if array_type(x.ssa).dtype.is_float else x.astype(np.float64)
         ordered = np.sort(x, axis=at)
@@ -81,7 +86,12 @@ def _share(ordered: Any, at: int, share: float, method: str) -> Any:
     """Return what lies at a share of the way through elements in order; NaN where one of them is."""
     end = index(ordered.shape[at]) - 1
     if end < 0:
-        raise TypeMismatchError("quantile of no elements", code="empty-reduction", location=caller_location())
+        raise TypeMismatchError(
+            "quantile of no elements",
+            code="empty-reduction",
+            location=caller_location(),
+            help="give the array elements along this dimension",
+        )
     place = end * share
     low = int(place)
     if method == "nearest":
@@ -96,7 +106,12 @@ def _share(ordered: Any, at: int, share: float, method: str) -> Any:
 def _share_without_nan(ordered: Any, at: int, share: float, method: str) -> Any:
     """Return what lies at a share of the way through the elements that are no NaN, which come first."""
     if index(ordered.shape[at]) == 0:
-        raise TypeMismatchError("quantile of no elements", code="empty-reduction", location=caller_location())
+        raise TypeMismatchError(
+            "quantile of no elements",
+            code="empty-reduction",
+            location=caller_location(),
+            help="give the array elements along this dimension",
+        )
     count = np.sum(ordered == ordered, axis=at, keepdims=True)
     end = np.maximum(count - 1, 0)
     place = end.astype(np.float64) * share
@@ -292,6 +307,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
             f"gradient along {len(axes)} dimensions with {len(steps)} steps, edge_order={edge_order}",
             code="bad-argument",
             location=caller_location(),
+            help="give one step, or one for each dimension; edge_order is 1 or 2",
         )
     x = x if array_type(x.ssa).dtype.is_float else x.astype(np.float64)
     found = [_slopes(x, at, step, edge_order) for at, step in zip(axes, steps, strict=True)]
@@ -305,6 +321,7 @@ def _slopes(x: Any, at: int, step: Any, edge_order: int) -> Any:
             f"gradient along {size} elements, of which edge_order={edge_order} needs {edge_order + 1}",
             code="bad-argument",
             location=caller_location(),
+            help="give more elements, or edge_order=1",
         )
     places = x.tracing.array(step)
     if places.ndim:

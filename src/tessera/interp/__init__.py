@@ -92,7 +92,10 @@ def _only_kernel(module: ModuleOp) -> KernelOp:
 def _bind(kernel: KernelOp, args: Sequence[Any], uninitialized: Collection[str]) -> list[Any]:
     parameters = kernel.body.block.args
     if len(args) != len(parameters):
-        raise CallError(f"{kernel.sym_name.data} takes {len(parameters)} arguments, got {len(args)}")
+        raise CallError(
+            f"{kernel.sym_name.data} takes {len(parameters)} arguments, got {len(args)}",
+            help="pass one value for each, in order",
+        )
     values: list[Any] = []
     tensors: list[Tensor] = []
     written: list[bool] = []
@@ -105,22 +108,35 @@ def _bind(kernel: KernelOp, args: Sequence[Any], uninitialized: Collection[str])
             dtype = dtype_at(parameter.type)
             values.append(scalar(float(arg) if dtype.is_float else int(arg), dtype))  # pyright: ignore
         else:
-            raise CallError(f"argument {info.name} is a scalar {describe(parameter.type)}, got {type(arg).__name__}")
+            raise CallError(
+                f"argument {info.name} is a scalar {describe(parameter.type)}, got {type(arg).__name__}",
+                help="pass a number",
+            )
     check_overlap([tensor.name for tensor in tensors], [tensor.array for tensor in tensors], written)
     return values
 
 
 def _bind_tensor(array: Any, type_: TensorType, info: ArgInfo, undefined: bool) -> Tensor:
     if not isinstance(array, np.ndarray):
-        raise CallError(f"argument {info.name} is an array, got {type(array).__name__}")
+        raise CallError(f"argument {info.name} is an array, got {type(array).__name__}", help="pass a NumPy array")
     array = cast("Array", array)
     if array.dtype != type_.dtype.numpy():
         found = from_numpy(array.dtype) or array.dtype
-        raise CallError(f"argument {info.name} has dtype {type_.dtype}, got {found}", code="dtype-mismatch")
+        raise CallError(
+            f"argument {info.name} has dtype {type_.dtype}, got {found}",
+            code="dtype-mismatch",
+            help=f"convert it: ts.asarray(x, {type_.dtype})",
+        )
     shape: tuple[int, ...] = array.shape
     sizes = zip(shape, type_.shape, strict=False)
     if len(shape) != type_.rank or any(wanted not in (DYNAMIC, size) for size, wanted in sizes):
-        raise CallError(f"argument {info.name} is {describe(type_)}, got shape {shape}", code="shape-mismatch")
+        raise CallError(
+            f"argument {info.name} is {describe(type_)}, got shape {shape}",
+            code="shape-mismatch",
+            help="pass an array of that shape",
+        )
     if info.written and not array.flags.writeable:
-        raise CallError(f"argument {info.name} is stored to, but the array is read-only", code="read-only")
+        raise CallError(
+            f"argument {info.name} is stored to, but the array is read-only", code="read-only", help="pass a copy"
+        )
     return Tensor(info.name, array, np.zeros(shape, np.bool_) if undefined else None)

@@ -115,7 +115,11 @@ def dtype_of(array: Any, name: str = "an array") -> DType:
         return view(array, name).dtype
     found = by_torch_name(str(array.dtype))
     if found is None:
-        raise CallError(f"argument {name!r} has the dtype {array.dtype}", code="wrong-dtype")
+        raise CallError(
+            f"argument {name!r} has the dtype {array.dtype}",
+            code="wrong-dtype",
+            help="convert it to a dtype that Tessera has, such as float32",
+        )
     return found
 
 

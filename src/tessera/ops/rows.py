@@ -186,6 +186,7 @@ def checked_out(out: Any, shape: Sequence[Any], dtype: DType, *inputs: Any) -> N
             f"argument 'out' has the dtype {arrays.dtype_of(out, 'out')}, the result is {dtype}",
             code="wrong-dtype",
             location=caller_location(),
+            help="make out of that dtype, or leave it out",
         )
     for array in inputs:
         if array is not None:

@@ -87,7 +87,11 @@ def platform_named(name: str) -> Platform:
     """
     found = family(name)
     if found is None:
-        raise TargetError(f"no compiler for backend {name!r} yet", code="unsupported-backend")
+        raise TargetError(
+            f"no compiler for backend {name!r} yet",
+            code="unsupported-backend",
+            help="compile for cpu, ptx, rocm or level_zero",
+        )
     return cast(Platform, found)
 
 

@@ -272,7 +272,11 @@ def platform_of(device: Device) -> DevicePlatform:
     for one in platforms():
         if one.device_kind == device.kind:
             return one
-    raise TargetError(f"no platform has the device {device}", code="unknown-device")
+    raise TargetError(
+        f"no platform has the device {device}",
+        code="unknown-device",
+        help="use arrays of the CPU, or of a GPU that ts.runtime.devices() names",
+    )
 
 
 class StreamMemory(Protocol):

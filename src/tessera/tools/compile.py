@@ -52,7 +52,9 @@ def _constant(text: str) -> object:
     except (json.JSONDecodeError, RecursionError):
         return text
     except ValueError as error:
-        raise CallError(f"--const: {text:.80} is no number: {error}", code="bad-option") from error
+        raise CallError(
+            f"--const: {text:.80} is no number: {error}", code="bad-option", help="write --const NAME=8"
+        ) from error
     return value if isinstance(value, int | float | str) else text
 
 

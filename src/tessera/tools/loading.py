@@ -37,6 +37,7 @@ class _Reported:
             f"{self._path.name} cannot be imported: {type(error).__name__}: {error}",
             code="bad-file",
             location=where,
+            help="run the file with Python to see where it fails",
         ) from error
 
 

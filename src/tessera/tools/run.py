@@ -84,7 +84,9 @@ def _load(path: Path) -> Array:
         with path.open("rb") as stream:
             array: Any = np.load(stream, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise CallError(f"cannot read {path} as an .npy file: {error}", code="bad-input") from error
+        raise CallError(
+            f"cannot read {path} as an .npy file: {error}", code="bad-input", help="write it with numpy.save"
+        ) from error
     if not isinstance(array, np.ndarray):
         raise CallError(f"{path} holds several arrays", code="bad-input", help="give an .npy file, of one")
     return cast("Array", array)
@@ -94,9 +96,17 @@ def _number(text: str) -> int | float | bool:
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
-        raise CallError(f"{text!r:.80} is neither a file nor a number", code="bad-input") from error
+        raise CallError(
+            f"{text!r:.80} is neither a file nor a number",
+            code="bad-input",
+            help="pass the path of an .npy file for a tensor, or a number for a scalar",
+        ) from error
     if not isinstance(value, int | float):
-        raise CallError(f"{text!r} is neither a file nor a number", code="bad-input")
+        raise CallError(
+            f"{text!r} is neither a file nor a number",
+            code="bad-input",
+            help="pass the path of an .npy file for a tensor, or a number for a scalar",
+        )
     return value
 
 
@@ -122,7 +132,11 @@ def read_input(text: str, parameter: TensorType | None, info: ArgInfo) -> Any:
     if dtype.isbuiltin != 1 and array.dtype.kind in "uV" and array.dtype.itemsize == dtype.itemsize:
         return array.view(dtype)  # a dtype of another library's
     if array.dtype != dtype:
-        raise CallError(f"{text} holds {array.dtype}, {info.name} is {describe(parameter)}", code="dtype-mismatch")
+        raise CallError(
+            f"{text} holds {array.dtype}, {info.name} is {describe(parameter)}",
+            code="dtype-mismatch",
+            help="save an array of that dtype",
+        )
     return array
 
 

@@ -72,7 +72,11 @@ def general(a: Any, b: Any, out: Any, out_dtype: DType | None) -> Any:
     if not given:
         out = arrays.maker(a, shape, out_dtype or default_out(x.dtype))(a)
     elif tuple(out.shape) != shape:
-        raise CallError(f"argument 'out' has the shape {tuple(out.shape)}, the result is {shape}", code="wrong-shape")
+        raise CallError(
+            f"argument 'out' has the shape {tuple(out.shape)}, the result is {shape}",
+            code="wrong-shape",
+            help="make out of that shape, or leave it out",
+        )
     target = out[..., None] if len(y.shape) == 1 else out
     target = target[..., None, :] if len(x.shape) == 1 else target
     split = _split(left, right, target, batch)
@@ -178,6 +182,7 @@ def rows_of_any(
             f"argument {name!r} has the shape {found}, which is not {wanted}",
             code="wrong-rank",
             location=caller_location(),
+            help="reshape it",
         )
     count, result = prod(shape[:-1]), (*shape[:-1], weights[0])
     if out is not None and arrays.view(out, "out").shape != result:
@@ -185,6 +190,7 @@ def rows_of_any(
             f"argument 'out' has the shape {tuple(out.shape)}, the result is {result}",
             code="wrong-shape",
             location=caller_location(),
+            help="make out of that shape, or leave it out",
         )
     # Rows that no stride joins are copied, and the result is copied back to such an `out`.
     flat = out.reshape(count, weights[0]) if out is not None and _is_flat(out) else None

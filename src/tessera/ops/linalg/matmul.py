@@ -92,7 +92,11 @@ def _weights(w: Any) -> Any:
         CallError: `wrong-rank`.
     """
     if len(w.shape) != 2:
-        raise CallError(f"argument 'w' has the shape {tuple(w.shape)}, which is not (N, K)", code="wrong-rank")
+        raise CallError(
+            f"argument 'w' has the shape {tuple(w.shape)}, which is not (N, K)",
+            code="wrong-rank",
+            help="pass the weights as a matrix of N rows",
+        )
     return w
 
 

@@ -41,7 +41,12 @@ def specialize(*, when: Mapping[str, Any], use: Mapping[str, Any]) -> Callable[[
             runs in pieces (`async def`, or with `yield`).
     """
     if not isinstance(when, Mapping) or not isinstance(use, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise CallError("when and use are dictionaries", code="bad-argument", location=caller_location())
+        raise CallError(
+            "when and use are dictionaries",
+            code="bad-argument",
+            location=caller_location(),
+            help="when={...} says of which products, use={...} what they use",
+        )
     _check_capabilities(when)
     rule = Rule(tuple(when.items()), tuple(_option(name, value) for name, value in use.items()))
 

@@ -218,7 +218,11 @@ def _repeats(view: ArrayView) -> bool:
 
 def _check_empty(result: ArrayView | None, shape: tuple[int, ...]) -> None:
     if result is not None and result.shape != shape:
-        raise CallError(f"argument 'out' has the shape {result.shape}, the result is {shape}", code="wrong-shape")
+        raise CallError(
+            f"argument 'out' has the shape {result.shape}, the result is {shape}",
+            code="wrong-shape",
+            help="make out of that shape, or leave it out",
+        )
 
 
 def layout_of(epilogue: epi.Epilogue | None) -> Layout | None:

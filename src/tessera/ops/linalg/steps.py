@@ -190,7 +190,11 @@ def followed_matrices(
     """
     for name, operand in (("a", a), ("b", b)):
         if len(operand.shape) not in ranks:
-            raise CallError(f"{name} has the shape {tuple(operand.shape)}", code="wrong-rank")
+            raise CallError(
+                f"{name} has the shape {tuple(operand.shape)}",
+                code="wrong-rank",
+                help=f"pass an array of {' or '.join(map(str, ranks))} dimensions",
+            )
     left, right = (one.mT if turned else one for one, turned in zip((a, b), options[:2], strict=True))
     is_plain = is_plain and tuple(options[_MEANING:]) == Options().values()[_MEANING:]
     return followed(left, right, c, out, options[2], is_plain, beside)

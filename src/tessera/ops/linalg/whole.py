@@ -75,7 +75,10 @@ def _fitting(array: Any, name: str, wanted: Any) -> Any:
     shape = tuple(arrays.shape_of(array, name))
     if len(shape) != len(wanted) or any(one != other for one, other in zip(shape, wanted, strict=True)):
         raise CallError(
-            f"{name} has the shape {shape}, not {tuple(wanted)}", code="wrong-shape", location=caller_location()
+            f"{name} has the shape {shape}, not {tuple(wanted)}",
+            code="wrong-shape",
+            location=caller_location(),
+            help="reshape it",
         )
     return array
 

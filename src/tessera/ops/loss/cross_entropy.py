@@ -229,11 +229,21 @@ class CrossEntropy:
         shape = tuple(arrays.shape_of(input, "input"))
         rows.float_dtype(input, "input")
         if not shape:
-            raise CallError("argument 'input' has no dimensions", code="wrong-rank", location=caller_location())
+            raise CallError(
+                "argument 'input' has no dimensions",
+                code="wrong-rank",
+                location=caller_location(),
+                help="its dimension 1, or its only one, has the classes",
+            )
         place = min(1, len(shape) - 1)
         outer, width = (*shape[:place], *shape[place + 1 :]), shape[place]
         if width == 0:
-            raise CallError("argument 'input' has no classes", code="wrong-shape", location=caller_location())
+            raise CallError(
+                "argument 'input' has no classes",
+                code="wrong-shape",
+                location=caller_location(),
+                help="give at least one class",
+            )
         rows.check_vectors({"weight": weight}, (width,))
         x = rows.matrix(_classes_last(input, len(shape)), prod(outer), width)
         if is_soft(target):

@@ -180,7 +180,12 @@ class LinearCrossEntropy:
                     help="it takes NumPy arrays and PyTorch tensors",
                 )
         if sizes[0] == 0:
-            raise CallError("argument 'weight' has no classes", code="wrong-shape", location=caller_location())
+            raise CallError(
+                "argument 'weight' has no classes",
+                code="wrong-shape",
+                location=caller_location(),
+                help="give it at least one row",
+            )
         outer = shape[:-1]
         check_target(target, outer)
         given = rows.matrix(x, prod(outer), shape[-1]), weight, rows.vector(target)

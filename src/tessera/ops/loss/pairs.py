@@ -64,7 +64,12 @@ class VectorLoss:
         (name, first), *others = vectors.items()
         shape, dtype = tuple(arrays.shape_of(first, name)), rows.float_dtype(first, name)
         if not shape:
-            raise CallError(f"argument {name!r} has no dimensions", code="wrong-rank", location=caller_location())
+            raise CallError(
+                f"argument {name!r} has no dimensions",
+                code="wrong-rank",
+                location=caller_location(),
+                help="the last dimension has the elements of a vector",
+            )
         for other, array in others:
             rows.same_shape(array, other, shape)
             if rows.float_dtype(array, other).name != dtype.name:

@@ -172,6 +172,7 @@ def spread(weights: Any, name: str, shape: Sequence[Any]) -> Any:
             f"{tuple(shape)}",
             code="wrong-shape",
             location=caller_location(),
+            help="its sizes are 1 or those of the losses, from the last dimension on",
         )
     whole = weights.expand(shape) if arrays.is_torch(weights) else np.broadcast_to(weights, tuple(shape))
     return rows.vector(whole)

@@ -40,6 +40,7 @@ class Picked(ExtremeReduction):
                 f"argument 'input' has the shape {tuple(shape)}, and no elements to choose from",
                 code="wrong-shape",
                 location=caller_location(),
+                help="reduce along a dimension that has elements",
             )
         call = x, self.kind, self._is_shared(dim)
         if outs[0] is None and outs[1] is None:

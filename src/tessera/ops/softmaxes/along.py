@@ -172,6 +172,7 @@ def checked_gradient(grad: Any, shape: Sequence[Any], dtype: DType) -> None:
             f"argument 'grad' has the dtype {arrays.dtype_of(grad)}, the result {dtype}",
             code="wrong-dtype",
             location=caller_location(),
+            help="convert it to that dtype",
         )
 
 

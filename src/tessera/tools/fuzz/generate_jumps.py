@@ -43,7 +43,19 @@ def jumping(program: tree.Program, rng: random.Random) -> tree.Program:
     maker = _Jumps(rng, [tree.Name(param.name, INDEX) for param in ints], constants)
     last = len(program.grids) - 1
     grids = tuple(maker.grid(grid, number == last) for number, grid in enumerate(program.grids))
-    return replace(program, grids=grids, helpers=tuple(map(maker.helper, program.helpers)))
+    program = replace(program, grids=grids, helpers=tuple(map(maker.helper, program.helpers)))
+    counting = [number for number, grid in enumerate(grids) if _counts(grid)]
+    return maker.with_number(program, rng.choice(counting)) if counting and rng.random() < 0.4 else program
+
+
+def _counts(grid: tree.Grid) -> bool:
+    first = next(iter(grid.body), None)
+    return isinstance(first, tree.Assign) and first.names == (_COUNT.name,)
+
+
+def _weak(value: tree.Expr) -> tree.Expr:
+    """Return the number that a scalar is made of, which has its type from what is returned elsewhere."""
+    return value.x if isinstance(value, tree.Cast) and isinstance(value.x, tree.Number) else value
 
 
 def _touches_shared(node: tree.Node) -> bool:
@@ -165,13 +177,28 @@ class _Jumps:
                 place.bind(statement)
         return replace(helper, body=tuple(body))
 
+    def with_number(self, program: tree.Program, at: int) -> tree.Program:
+        """Return a program of which a grid adds to its count what a helper gives that returns scalars and numbers."""
+        type_, grid = Type(self.rng.choice(("i8", "u8", "i16", "i32", "u32", "i64"))), program.grids[at]
+        given = tree.Name("a0", type_)
+        place = _Place(names={given.name: type_}, counters=((given, (0, 1, *grid.blocks)),), in_helper=True)
+        body = tuple(s for _ in range(self.rng.randint(1, 3)) for s in self._returning(type_, place))
+        call = tree.Call("number", (tree.Cast(tree.Name(self.rng.choice(grid.vars), INDEX), type_.dtype),), type_)
+        start, *rest = grid.body
+        counting = replace(grid, body=(start, tree.Augment(_COUNT, "add", tree.Cast(call, "i32")), *rest))
+        grids = (*program.grids[:at], counting, *program.grids[at + 1 :])
+        helper = tree.Helper("number", (given,), body, given)
+        return replace(program, grids=grids, helpers=(*program.helpers, helper))
+
     def _returning(self, type_: Type, place: _Place) -> list[tree.Stmt]:
         """Return statements of a helper that may return a value of a type: at once, or from a loop that makes it."""
         value, rng = self._of_type(type_, place), self.rng
         if rng.random() < 0.5:
-            return [self._branch((tree.Return(value),), place)]
+            return [self._branch((tree.Return(_weak(value)),), place)]
         name, var = f"r{len(place.names)}", tree.Name(f"t{len(place.names)}", INDEX)
-        inner = place.inside(tree.Return(tree.Name(name, type_)), tree.Break(), more=((var, range(4)),))
+        weak = _weak(value)
+        made = weak if isinstance(weak, tree.Number) else tree.Name(name, type_)
+        inner = place.inside(tree.Return(made), tree.Break(), more=((var, range(4)),))
         inner.names[name] = type_
         step = tree.Assign((name,), (tree.Apply("maximum", (tree.Name(name, type_), self._of_type(type_, place))),))
         body: list[tree.Stmt] = [] if type_.dtype == "bool" else [step]
@@ -189,7 +216,8 @@ class _Jumps:
         if names and self.rng.random() < 0.8:
             return tree.Name(self.rng.choice(names), type_)
         value = True if type_.dtype == "bool" else 1.0 if is_float(type_.dtype) else 1
-        return tree.Full(type_.shape, tree.Number(value), type_.dtype)
+        number = tree.Number(value)
+        return tree.Full(type_.shape, number, type_.dtype) if type_.shape else tree.Cast(number, type_.dtype)
 
     # Blocks
 

@@ -48,7 +48,11 @@ def _runnable(name: str) -> tuple[TargetRecord, TargetRecord]:
     host, wanted = host_target(), resolve(target_named(name))
     missing = wanted.features - host.features - {"avx512vl", "avx512bw", "avx512dq"}
     if missing:
-        raise TargetError(f"this CPU cannot run {name}: it lacks {', '.join(sorted(missing))}", code="unsupported-host")
+        raise TargetError(
+            f"this CPU cannot run {name}: it lacks {', '.join(sorted(missing))}",
+            code="unsupported-host",
+            help="name an older CPU, such as x86-64-v2",
+        )
     return host, wanted
 
 

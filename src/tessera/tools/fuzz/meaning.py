@@ -367,7 +367,7 @@ def _call(machine: Machine, expr: tree.Call) -> Val:
         result = returned.value
     machine.env = caller
     assert result is not None
-    return result
+    return cast(result, helper.result.type.dtype)  # a number that is returned takes the type of what is elsewhere
 
 
 def _load(machine: Machine, expr: tree.Load) -> Val:
