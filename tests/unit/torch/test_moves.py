@@ -232,6 +232,45 @@ POOLS = {
 }
 
 
+SMOOTHED = {
+    "smaller": {"size": (5, 4)},
+    "larger": {"size": (16, 11), "align_corners": True},
+    "either": {"scale_factor": (0.4, 1.7)},
+    "one": {"size": (1, 3), "align_corners": True},
+}
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("how", SMOOTHED)
+def test_images_resized_by_wide_filters(mode, how):
+    both_ways(lambda x: F.interpolate(x, mode=mode, antialias=True, **SMOOTHED[how]), normal(*ODD))
+    assert kernels()
+
+
+def test_errors_of_images_resized_by_wide_filters():
+    def function(x):
+        return F.interpolate(x, scale_factor=0.3, mode="bicubic", antialias=True)
+
+    run = torch.compile(function, backend=compiled.backend, dynamic=True)
+    for shape in ((2, 3, 33, 40), (1, 2, 50, 21)):
+        x = torch.randn(shape)
+        wide = function(x.double())
+        found, eager = ((one.double() - wide).norm() for one in (run(x), function(x)))
+        assert found <= 1.5 * eager
+    assert kernels()
+
+
+PADDED = [(3, 2, 1, 2), ((3, 2), 1, (1, 0), (1, 3)), (2, 3, 1, 4)]
+
+
+@pytest.mark.parametrize("how", PADDED)
+def test_the_largest_of_padded_windows_with_gaps(how):
+    both_ways(lambda x: F.max_pool2d(x, *how, return_indices=True), normal(*ODD))
+    none = torch.full(ODD, -float("inf"), dtype=torch.float64)
+    both_ways(lambda x: F.max_pool2d(x, *how, return_indices=True)[1], none)
+    assert kernels()
+
+
 @pytest.mark.parametrize("name", POOLS)
 def test_pools_and_larger_images(name):
     function, shape, counts = POOLS[name]

@@ -141,8 +141,6 @@ def _largest(
 ) -> Any:
     rank = 2 if "2d" in str(c.node.target) else 3
     w = _windows(c, x, kernel, stride, padding, dilation, rank=rank)
-    if any(w.padding) and set(w.dilation) != {1}:
-        raise Unknown("padded windows with gaps")
     first = c.w.full(float("-inf"), c.w_dtype(x))
     best, number = c.w.broadcast_to(first, w.dims), _number(c, w, None)
     for place, value in _parts(c, x, w, float("-inf")):
@@ -158,7 +156,7 @@ def _number(c: Converter, w: Windows, place: tuple[int, ...] | None) -> Any:
     for axis in range(len(w.kernel)):
         at = c.w.apply("mul", c.w.iota(w.dims, w.first + axis, i64), w.stride[axis])
         at = c.w.apply("add", at, (place[axis] * w.dilation[axis] if place else 0) - w.padding[axis])
-        at = at if place else c.w.apply("maximum", at, 0)
+        at = at if place else c.w.apply("select", c.w.apply("lt", at, 0), c.w.apply("mod", at, w.dilation[axis]), at)
         size = c.w.size(w.own[w.first + axis], i64)
         total = at if total is None else c.w.apply("add", c.w.apply("mul", total, size), at)
     return total
