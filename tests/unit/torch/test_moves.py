@@ -271,6 +271,33 @@ def test_the_largest_of_padded_windows_with_gaps(how):
     assert kernels()
 
 
+LARGE = {
+    "max": lambda x: F.max_pool2d(x, 7, 1, 3),
+    "max, apart": lambda x: F.max_pool2d(x, (5, 8), (3, 2), (2, 4), (2, 1)),
+    "max, two": lambda x: F.max_pool2d(F.max_pool2d(x, 6, 1, 3), 7, 2, 1, ceil_mode=True),
+    "average": lambda x: F.avg_pool2d(x, 7, 1, 3),
+    "average, in the image": lambda x: F.avg_pool2d(x, (6, 7), 2, (3, 2), True, False),
+    "average, by a number": lambda x: F.avg_pool2d(x, (6, 7), 1, divisor_override=5),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", LARGE)
+def test_pools_of_large_windows(name, dynamic):
+    both_ways(LARGE[name], normal(2, 3, 11, 13), dynamic=dynamic)
+    assert kernels()
+
+
+def test_which_of_large_windows_is_the_largest():
+    x = torch.randint(-2, 3, (2, 3, 11, 13)).double()
+    x[0, 1] = -float("inf")
+    x[1, 2, 3, 4] = x[1, 2, 5, 2] = float("nan")
+    for how in ((7, 1, 3), ((5, 8), (3, 2), (2, 4), (2, 1)), (6, 2, 0, 2)):
+        got = torch.compile(lambda x, how=how: F.max_pool2d(x, *how, return_indices=True), backend=compiled.backend)(x)
+        torch.testing.assert_close(got, F.max_pool2d(x, *how, return_indices=True), rtol=0, atol=0, equal_nan=True)
+    assert kernels()
+
+
 @pytest.mark.parametrize("name", POOLS)
 def test_pools_and_larger_images(name):
     function, shape, counts = POOLS[name]
