@@ -125,7 +125,8 @@ def norms(x, y):
 
 def distances(x, y):
     powers = [torch.cdist(x, y, p=p) for p in (0.0, 0.5, 1.0, 1.5, 3.0, float("inf"))]
-    return torch.cdist(x, y), *powers, torch.cdist(x[:2], x[:3].detach(), p=1.5), torch.dist(x, x + 1)
+    within = F.pdist(x), F.pdist(x, 1.0), F.pdist(x, 3.0), torch.pdist(y, float("inf"))
+    return torch.cdist(x, y), *powers, *within, torch.cdist(x[:2], x[:3].detach(), p=1.5), torch.dist(x, x + 1)
 
 
 def diagonals(x):

@@ -11,6 +11,7 @@ from typing import Any
 
 from tessera.torch.compiled.attention import attended
 from tessera.torch.compiled.bags import bagged
+from tessera.torch.compiled.between import between
 from tessera.torch.compiled.cells import gated, remembered
 from tessera.torch.compiled.larger import enlarged
 from tessera.torch.compiled.sampling import placed, sampled
@@ -28,6 +29,7 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
     _functional.grid_sample: sampled,
     _functional.softshrink: shrunk,
     _functional.affine_grid: placed,
+    torch.pdist: between,
     torch.gru_cell: gated,
     torch.lstm_cell: remembered,
 }
