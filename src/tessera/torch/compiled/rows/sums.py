@@ -25,10 +25,14 @@ def _axes(c: Converter, x: Any, dims: Any) -> list[int]:
     return [axis % rank for axis in given or range(rank)] if rank else []
 
 
+_EXACT = ("aten.trace.", "aten.native_batch_norm_backward.", "aten.batch_norm_backward.")
+"""Ops whose sums PyTorch adds up in f64 on CPUs."""
+
+
 def _wide(c: Converter, x: Any) -> Any:
     """Return an operand in the dtype that it is added up in."""
-    is_trace = _original(c).startswith("aten.trace.")
-    return c.w.cast(x, _exact(c, c.result_dtype()) if is_trace else computed_in(c.result_dtype()))
+    is_exact = _original(c).startswith(_EXACT)
+    return c.w.cast(x, _exact(c, c.result_dtype()) if is_exact else computed_in(c.result_dtype()))
 
 
 def _original(c: Converter) -> str:
