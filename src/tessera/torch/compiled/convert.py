@@ -17,13 +17,15 @@ from tessera.data import dataclass
 from tessera.errors import TesseraError
 from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.sums import ReduceOp
+from tessera.ir.graph.takes import TakeOp
 from tessera.ir.graph.types import ArrayType, array_type
 from tessera.ir.graph.types import dims_of as dims_of_value
 from tessera.ir.graph.views import ReshapeOp, SliceOp, TransposeOp, memory_of
 from tessera.ir.graph.writer import GraphWriter
 from tessera.numerics.dtypes import DType
 from tessera.ops.arrays import by_torch_name, torch_dtypes
-from tessera.schedule.fuse.transposes import inverse, move_transposes
+from tessera.runtime.device import CPU
+from tessera.schedule.fuse.transposes import inverse, move_transposes, turn_reductions
 from tessera.target.dims import Dim
 from tessera.torch.compiled.aten_calls import AtenCall, is_complex
 from tessera.torch.compiled.channels_last import RANKS, Layout, settle_operands, settled
@@ -208,6 +210,7 @@ class Converter:
             written[dtype] = (*written.get(dtype, ()), (at, len(values)))
             values.append(value)
         module = self.w.finish(values)
+        turn_reductions(self.w.graph, also_spread=self.device.type == CPU.kind)
         if self.layout.is_last:
             self._settle(given, names)
         return Converted(
@@ -363,7 +366,7 @@ class Converter:
     def _laid(self, value: SSAValue, fake: Any) -> tuple[SSAValue, Lies]:
         """Return a value for memory, and how it lies there: a kernel that computes it writes it as PyTorch has it."""
         order = order_of(fake)
-        if order is None or not isinstance(value.owner, MapOp | CastOp | ReduceOp):
+        if order is None or not isinstance(value.owner, MapOp | CastOp | ReduceOp | TakeOp):
             return value, Lies(order, False)
         return self.w.copy(self.w.transpose(value, order)), Lies(order, True)
 
