@@ -202,6 +202,42 @@ def test_placed_and_turned():
     assert kernels()
 
 
+TRANSPOSED = {
+    "sums": lambda x, v: (x.t().sum(1), (x.t() * v[:, None]).mean(0), x.t().exp().amax(1), (x.t() * 2).prod(-1, True)),
+    "products": lambda x, v: (x.t()[:, : v.shape[0]] @ v[: x.shape[0]], torch.einsum("ij,j->i", x, v)),
+    "rows": lambda x, v: (x.t().softmax(1), x.t().var(1), F.layer_norm(x.t(), (x.shape[0],)), x.t().logsumexp(0)),
+    "both": lambda x, v: ((x.t() + x.t().relu().sum(0)).sum(1), (x.t() + x.sin().t()).sum(), x.t().sum(1) * v),
+    "several": lambda x, v: (
+        x.view(-1, 2, x.shape[1]).permute(2, 0, 1).sum((0, 2)),
+        x.view(2, -1, 5).permute(2, 0, 1).amax(1),
+    ),
+    "moved": lambda x, v: (
+        x.t().flip(0),
+        x.t().flip(1).t(),
+        x.rot90(),
+        x.rot90(-1).exp(),
+        x.t().roll(3, 0),
+        x.t()[v.argsort()],
+    ),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_what_is_computed_of_transposed_arrays(name, dynamic):
+    both_ways(TRANSPOSED[name], normal(160, 130), normal(130), dynamic=dynamic)
+    both_ways(TRANSPOSED[name], normal(130, 160).t().contiguous().t()[:6, :5], normal(5))
+    assert kernels()
+
+
+def test_sums_of_what_is_joined_are_those_of_its_dimensions():
+    def function(x, y):
+        return (x * y).view(4, 6, -1).sum(2), (x * 2).view(-1, 5, 7).amax((1, 2)), x.exp().flatten(1, 2).sum(1)
+
+    both_ways(function, normal(4, 6, 5, 7), normal(4, 6, 5, 7))
+    assert kernels()[0] <= 3
+
+
 IMAGE, ODD, VOLUME = (2, 3, 8, 6), (2, 3, 7, 9), (2, 4, 4, 6)
 POOLS = {
     "max": (lambda x: F.max_pool2d(x, 2), ODD, [1, 1]),

@@ -91,6 +91,34 @@ def turn_reductions(graph: GraphOp, also_spread: bool) -> None:
         op.erase()
 
 
+def split_reductions(graph: GraphOp) -> None:
+    """Let reductions along dimensions that maps have as several go along those: nothing lies between them then.
+
+    Args:
+        graph: the graph, which is changed.
+    """
+    for op in [op for op in graph.body.block.ops if isinstance(op, ReduceOp)]:
+        whole = op.source.owner
+        if isinstance(whole, ReshapeOp) and isinstance(whole.source.owner, MapOp | CastOp):
+            axes = _axes_before(whole, op.reduced)
+            if axes:
+                made = ReduceOp(whole.source, op.fn.data, axes)
+                back = ReshapeOp(made.result, dims_of(op.result))
+                insert([made, back], op)
+                op.result.replace_all_uses_with(back.result)
+                op.detach()
+                op.erase()
+
+
+def _axes_before(op: ReshapeOp, reduced: Sequence[int]) -> list[int]:
+    """Return the dimensions of a reshape's source that become some of its result, none where they become others too."""
+    runs = _runs(dims_of(op.source), dims_of(op.result)) or []
+    found = [source for source, result in runs if any(axis in reduced for axis in result)]
+    whole = [axis for _, result in runs if any(axis in reduced for axis in result) for axis in result]
+    wide = [axis for axis in reduced if dims_of(op.result)[axis] != ONE]
+    return sorted(axis for source in found for axis in source) if sorted(whole) == sorted(wide) else []
+
+
 def _shared_order(value: SSAValue) -> Order | None:
     """Return how all arrays are transposed that a value is computed of, None where they lie as they are or differ."""
     found, work, seen = set[Order](), [value], set[SSAValue]()

@@ -25,7 +25,7 @@ from tessera.ir.graph.writer import GraphWriter
 from tessera.numerics.dtypes import DType
 from tessera.ops.arrays import by_torch_name, torch_dtypes
 from tessera.runtime.device import CPU
-from tessera.schedule.fuse.transposes import inverse, move_transposes, turn_reductions
+from tessera.schedule.fuse.transposes import inverse, is_plain, move_transposes, split_reductions, turn_reductions
 from tessera.target.dims import Dim
 from tessera.torch.compiled.aten_calls import AtenCall, is_complex
 from tessera.torch.compiled.channels_last import RANKS, Layout, settle_operands, settled
@@ -210,6 +210,7 @@ class Converter:
             written[dtype] = (*written.get(dtype, ()), (at, len(values)))
             values.append(value)
         module = self.w.finish(values)
+        split_reductions(self.w.graph)
         turn_reductions(self.w.graph, also_spread=self.device.type == CPU.kind)
         if self.layout.is_last:
             self._settle(given, names)
@@ -366,7 +367,9 @@ class Converter:
     def _laid(self, value: SSAValue, fake: Any) -> tuple[SSAValue, Lies]:
         """Return a value for memory, and how it lies there: a kernel that computes it writes it as PyTorch has it."""
         order = order_of(fake)
-        if order is None or not isinstance(value.owner, MapOp | CastOp | ReduceOp | TakeOp):
+        if order is None and _is_turned(value):
+            return self.w.copy(value), Lies(None, False)
+        if order is None or not isinstance(value.owner, _COMPUTED):
             return value, Lies(order, False)
         return self.w.copy(self.w.transpose(value, order)), Lies(order, True)
 
@@ -548,6 +551,18 @@ class Converter:
         if isinstance(value, torch.SymInt | torch.SymFloat):
             value = written(self.w, value)
         return self.w.cast(cast(Any, value), dtype) if isinstance(value, SSAValue) else _as(value, dtype)
+
+
+_COMPUTED = MapOp | CastOp | ReduceOp | TakeOp
+"""Ops that groups compute, which may write what they compute in any order."""
+
+
+def _is_turned(value: SSAValue) -> bool:
+    """Return whether a value is the transpose of a computed one: a group writes it as it is read."""
+    op = value.owner
+    if not isinstance(op, TransposeOp) or is_plain(dims_of_value(op.source), op.permutation):
+        return False
+    return isinstance(op.source.owner, _COMPUTED)
 
 
 def _kind(value: Any) -> str:
