@@ -30,6 +30,14 @@ class Part(torch.nn.Module):
         return torch.softmax(F.gelu(self.up(self.norm(x))), -1)
 
 
+@pytest.mark.parametrize("function", [torch.fft.fft, lambda x: torch.polar(x, x), lambda x: torch.complex(x, x) * 2])
+def test_graphs_of_complex_numbers(function):
+    x = torch.randn(4, 6, requires_grad=True)
+    whole = torch.compile(function, backend=compiled.backend)
+    found = ts.torch.explain(lambda: whole(x).abs().sum().backward())
+    assert len(found.graphs) == 2
+
+
 def test_graphs_both_ways_with_what_runs_as_aten():
     x = torch.randn(5, 5, requires_grad=True)
     whole = torch.compile(lambda x: torch.linalg.matrix_exp(x.sin()) * 2, backend=compiled.backend)

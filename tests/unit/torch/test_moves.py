@@ -202,6 +202,42 @@ def test_placed_and_turned():
     assert kernels()
 
 
+TRANSPOSED = {
+    "sums": lambda x, v: (x.t().sum(1), (x.t() * v[:, None]).mean(0), x.t().exp().amax(1), (x.t() * 2).prod(-1, True)),
+    "products": lambda x, v: (x.t()[:, : v.shape[0]] @ v[: x.shape[0]], torch.einsum("ij,j->i", x, v)),
+    "rows": lambda x, v: (x.t().softmax(1), x.t().var(1), F.layer_norm(x.t(), (x.shape[0],)), x.t().logsumexp(0)),
+    "both": lambda x, v: ((x.t() + x.t().relu().sum(0)).sum(1), (x.t() + x.sin().t()).sum(), x.t().sum(1) * v),
+    "several": lambda x, v: (
+        x.view(-1, 2, x.shape[1]).permute(2, 0, 1).sum((0, 2)),
+        x.view(2, -1, 5).permute(2, 0, 1).amax(1),
+    ),
+    "moved": lambda x, v: (
+        x.t().flip(0),
+        x.t().flip(1).t(),
+        x.rot90(),
+        x.rot90(-1).exp(),
+        x.t().roll(3, 0),
+        x.t()[v.argsort()],
+    ),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_what_is_computed_of_transposed_arrays(name, dynamic):
+    both_ways(TRANSPOSED[name], normal(160, 130), normal(130), dynamic=dynamic)
+    both_ways(TRANSPOSED[name], normal(130, 160).t().contiguous().t()[:6, :5], normal(5))
+    assert kernels()
+
+
+def test_sums_of_what_is_joined_are_those_of_its_dimensions():
+    def function(x, y):
+        return (x * y).view(4, 6, -1).sum(2), (x * 2).view(-1, 5, 7).amax((1, 2)), x.exp().flatten(1, 2).sum(1)
+
+    both_ways(function, normal(4, 6, 5, 7), normal(4, 6, 5, 7))
+    assert kernels()[0] <= 3
+
+
 IMAGE, ODD, VOLUME = (2, 3, 8, 6), (2, 3, 7, 9), (2, 4, 4, 6)
 POOLS = {
     "max": (lambda x: F.max_pool2d(x, 2), ODD, [1, 1]),
@@ -230,6 +266,72 @@ POOLS = {
     "by a half": (lambda x: F.interpolate(x, scale_factor=1.5), IMAGE, None),
     "shuffled": (lambda x: F.pixel_unshuffle(F.pixel_shuffle(x[:, :, :4], 2), 2), (2, 4, 6, 2), None),
 }
+
+
+SMOOTHED = {
+    "smaller": {"size": (5, 4)},
+    "larger": {"size": (16, 11), "align_corners": True},
+    "either": {"scale_factor": (0.4, 1.7)},
+    "one": {"size": (1, 3), "align_corners": True},
+}
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("how", SMOOTHED)
+def test_images_resized_by_wide_filters(mode, how):
+    both_ways(lambda x: F.interpolate(x, mode=mode, antialias=True, **SMOOTHED[how]), normal(*ODD))
+    assert kernels()
+
+
+def test_errors_of_images_resized_by_wide_filters():
+    def function(x):
+        return F.interpolate(x, scale_factor=0.3, mode="bicubic", antialias=True)
+
+    run = torch.compile(function, backend=compiled.backend, dynamic=True)
+    for shape in ((2, 3, 33, 40), (1, 2, 50, 21)):
+        x = torch.randn(shape)
+        wide = function(x.double())
+        found, eager = ((one.double() - wide).norm() for one in (run(x), function(x)))
+        assert found <= 1.5 * eager
+    assert kernels()
+
+
+PADDED = [(3, 2, 1, 2), ((3, 2), 1, (1, 0), (1, 3)), (2, 3, 1, 4)]
+
+
+@pytest.mark.parametrize("how", PADDED)
+def test_the_largest_of_padded_windows_with_gaps(how):
+    both_ways(lambda x: F.max_pool2d(x, *how, return_indices=True), normal(*ODD))
+    none = torch.full(ODD, -float("inf"), dtype=torch.float64)
+    both_ways(lambda x: F.max_pool2d(x, *how, return_indices=True)[1], none)
+    assert kernels()
+
+
+LARGE = {
+    "max": lambda x: F.max_pool2d(x, 7, 1, 3),
+    "max, apart": lambda x: F.max_pool2d(x, (5, 8), (3, 2), (2, 4), (2, 1)),
+    "max, two": lambda x: F.max_pool2d(F.max_pool2d(x, 6, 1, 3), 7, 2, 1, ceil_mode=True),
+    "average": lambda x: F.avg_pool2d(x, 7, 1, 3),
+    "average, in the image": lambda x: F.avg_pool2d(x, (6, 7), 2, (3, 2), True, False),
+    "average, by a number": lambda x: F.avg_pool2d(x, (6, 7), 1, divisor_override=5),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", LARGE)
+def test_pools_of_large_windows(name, dynamic):
+    both_ways(LARGE[name], normal(2, 3, 11, 13), dynamic=dynamic)
+    assert kernels()
+
+
+def test_which_of_large_windows_is_the_largest():
+    x = torch.randint(-2, 3, (2, 3, 11, 13)).double()
+    x[0, 1] = -float("inf")
+    x[1, 2, 3, 4] = x[1, 2, 5, 2] = float("nan")
+    for how in ((7, 1, 3), ((5, 8), (3, 2), (2, 4), (2, 1)), (6, 2, 0, 2)):
+        got = torch.compile(lambda x, how=how: F.max_pool2d(x, *how, return_indices=True), backend=compiled.backend)(x)
+        torch.testing.assert_close(got, F.max_pool2d(x, *how, return_indices=True), rtol=0, atol=0, equal_nan=True)
+    assert kernels()
 
 
 @pytest.mark.parametrize("name", POOLS)

@@ -45,6 +45,44 @@ def both_ways(function: Callable[..., Any], *given: Any, left: dict[str, int] | 
     assert sum((report.left for report in compiled.reports), compiled.Counter()) == (left or {})
 
 
+PADDED = torch.tensor([[False] * 7, [False] * 5 + [True] * 2, [False, True] * 3 + [False]])
+CAUSAL = torch.ones(7, 7, dtype=torch.bool).triu(1)
+MASKS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "padding": {"src_key_padding_mask": PADDED},
+    "places": {"src_mask": CAUSAL},
+    "both": {"src_mask": CAUSAL, "src_key_padding_mask": PADDED},
+}
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("mask", MASKS)
+def test_layers_of_encoders_outside_of_training(first: bool, mask: str) -> None:
+    activation = "gelu" if first else "relu"
+    layer = torch.nn.TransformerEncoderLayer(16, 4, 32, 0.1, activation, batch_first=True, norm_first=first).eval()
+    x = torch.randn(3, 7, 16)
+    with torch.no_grad():
+        got = torch.compile(layer, backend=compiled.backend)(x, **MASKS[mask])
+        torch.testing.assert_close(got, layer(x, **MASKS[mask]), rtol=1e-5, atol=1e-5)
+    assert not any(report.left or report.reason for report in compiled.reports), compiled.reports
+
+
+@pytest.mark.parametrize("how", [{}, {"need_weights": False}, {"average_attn_weights": False}])
+def test_attention_of_several_heads_outside_of_training(how: dict[str, Any]) -> None:
+    layer = torch.nn.MultiheadAttention(16, 4, batch_first=True).eval()
+    x, y = torch.randn(3, 7, 16), torch.randn(3, 4, 16)
+    hidden = PADDED.clone()
+    hidden[2] = "need_weights" not in how  # no key is left, of which PyTorch traces another formula without weights
+    calls = ((x, x, x), {}), ((x, x, x), {"key_padding_mask": hidden}), ((y, x, x), {})
+    run = torch.compile(layer, backend=compiled.backend)
+    with torch.no_grad():
+        for given, masks in calls:
+            wanted = layer(*given, **masks, **how)
+            found = run(*given, **masks, **how)
+            torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5, equal_nan=True)
+    assert not any(report.left or report.reason for report in compiled.reports), compiled.reports
+
+
 def test_what_is_put_or_added_at_places() -> None:
     twice, other = torch.tensor([3, -1, 3, 0]), torch.tensor([[0, 4], [4, 4], [2, 1]])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -145,13 +146,30 @@ def test_bounds_of_any_number() -> None:
     assert len(compiled.reports) == 1
 
 
-def test_trigamma() -> None:
-    x = torch.cat([torch.rand(999) * 9 - 3, torch.rand(99) * 1000, torch.tensor([1e-15, 1e10, 0.5, float("nan")])])
-    found = compiled_of(lambda x: torch.polygamma(1, x))(x.double())
-    torch.testing.assert_close(found, torch.polygamma(1, x.double()), rtol=1e-8, atol=0, equal_nan=True)
-    found, wide = compiled_of(lambda x: torch.polygamma(1, x))(x[x > 0]), torch.polygamma(1, x[x > 0].double())
+@pytest.mark.parametrize("order", [1, 2, 3, 6])
+def test_derivatives_of_the_gamma_function_s_logarithm(order: int) -> None:
+    x = torch.cat([torch.rand(999) * 9 - 3 * (order < 2), torch.rand(99) * 1000, torch.tensor([1e-5, 1e5, 0.5])])
+    x = torch.cat([x, torch.tensor([float("nan")])]).double()
+    found = compiled_of(lambda x: torch.polygamma(order, x))(x)
+    torch.testing.assert_close(found, torch.polygamma(order, x), rtol=1e-8, atol=0, equal_nan=True)
+    x = x[x > 0].float()
+    found, wide = compiled_of(lambda x: torch.polygamma(order, x))(x), torch.polygamma(order, x.double())
     assert ((found - wide).abs() <= 4 * 2**-23 * wide.abs()).all()
     assert not any(report.left for report in compiled.reports)
+
+
+def test_derivatives_of_the_gamma_function_s_logarithm_by_steps() -> None:
+    """PyTorch has none of numbers below 0: they follow from those of a number that is larger by 1."""
+    x = -torch.rand(99, dtype=torch.float64) * 6
+    for order in (2, 3, 5):
+        run = compiled_of(lambda x, order=order: torch.polygamma(order, x))
+        step = (-1) ** order * math.factorial(order) * x ** -(order + 1)
+        torch.testing.assert_close(run(x + 1), run(x) + step, rtol=1e-5, atol=0)
+
+
+def test_derivatives_of_the_gamma_function_s_logarithm_have_gradients() -> None:
+    x = (torch.rand(40, dtype=torch.float64) * 5 + 0.1).requires_grad_()
+    same(lambda x: (torch.digamma(x), torch.polygamma(1, x), torch.polygamma(3, x)), (x,), tolerance=1e-8)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

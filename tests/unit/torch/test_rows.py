@@ -124,7 +124,9 @@ def norms(x, y):
 
 
 def distances(x, y):
-    return torch.cdist(x, y), torch.cdist(x, y, p=1.0), torch.dist(x, x + 1)
+    powers = [torch.cdist(x, y, p=p) for p in (0.0, 0.5, 1.0, 1.5, 3.0, float("inf"))]
+    within = F.pdist(x), F.pdist(x, 1.0), F.pdist(x, 3.0), torch.pdist(y, float("inf"))
+    return torch.cdist(x, y), *powers, *within, torch.cdist(x[:2], x[:3].detach(), p=1.5), torch.dist(x, x + 1)
 
 
 def diagonals(x):
@@ -231,6 +233,17 @@ def test_parts_of_memory():
     both_ways(written, reals((4, 5), (3, 2))())
 
 
+def written_apart(x, y):
+    """Write elements that lie apart in memory, in place too."""
+    places = ((3, 2), (6, 2), 1), ((2, 3), (1, 5), 2), ((1, 3, 2), (1, 6, 4), 0)
+    parts = [torch.as_strided_scatter(x, y.reshape(sizes), sizes, *rest) for sizes, *rest in places]
+    return *parts, (x * 2).fill_diagonal_(0.5), (y * 3).fill_diagonal_(-1.0, wrap=True)
+
+
+def test_elements_that_lie_apart_in_memory():
+    both_ways(written_apart, reals((4, 5), (3, 2))())
+
+
 def test_the_mean_of_turned_images():
     """A mean of channels last lets PyTorch write its gradient by strides."""
 
@@ -242,6 +255,10 @@ def test_the_mean_of_turned_images():
 
 def weight_norm(x):
     return torch._weight_norm(x, x[:, :1].abs() + 1, 0), torch._weight_norm(x, x[:1] + 3, 1)
+
+
+def leaky(x):
+    return F.rrelu(x), F.rrelu(x, 0.2, 0.2, training=False) * 2, F.rrelu(x.clone(), inplace=True)
 
 
 def of_lists(x, y):
@@ -257,7 +274,7 @@ def of_lists(x, y):
 def of_several(x, y, w):
     batches, labels = w[:, :4].mT, y.detach().sign()
     found = torch.addbmm(x, w, batches, beta=0.5, alpha=2)[:4], F.bilinear(x, y, w)
-    taken = x.masked_scatter(x > 0, y), x.masked_scatter((x > 0)[0], y)
+    taken = x.masked_scatter(x > 0, y), x.masked_scatter((x > 0)[0], y), x[0].masked_scatter(x > 0, y)
     losses = F.soft_margin_loss(20 * x, labels), F.soft_margin_loss(9 * x, labels, reduction="none")
     return *found, *taken, *losses
 
@@ -306,6 +323,7 @@ ROWS = {
     "sampled": (sampled, reals((6, 12), (2, 4, 3, 2))),
     "of lists": (of_lists, reals((4, 5), (4, 5))),
     "of several": (of_several, reals((4, 4), (4, 4), (3, 4, 4))),
+    "leaky": (leaky, reals((4, 5))),
     "weight norm": (weight_norm, reals((4, 6))),
     **{
         f"scatter {kind}": (combined(kind), lambda: (normal(5, 6), normal(9, 6), torch.randint(0, 4, (9, 6))))

@@ -109,6 +109,29 @@ def put(x):
     return *found, *means, *rest, x.put(PLACE, PLACE + 2.0)
 
 
+MADE = {
+    "places": lambda: (torch.arange(5), torch.arange(2, 9, 3), torch.arange(0.5, 2.0, 0.25), torch.linspace(0, 1, 7)),
+    "numbers": lambda: (torch.zeros(2, 3), torch.ones(4), torch.full((2, 2), 7), torch.tensor(3.5), torch.eye(3)),
+    "one": lambda: torch.scalar_tensor(4.0) * 2,
+    "triangles": lambda: (torch.ones(3, 3).tril() > 0, torch.triu_indices(3, 3), torch.hann_window(5)),
+    "of nothing": lambda: (torch.empty(0, 3), torch.zeros(2, 0)),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_graphs_that_take_nothing(name):
+    run = torch.compile(MADE[name], backend=compiled.backend)
+    for _ in range(2):
+        torch.testing.assert_close(run(), MADE[name]())
+    assert not any(report.left or report.reason for report in compiled.reports), compiled.reports
+
+
+def test_graphs_that_take_sizes_alone():
+    run = torch.compile(lambda n: torch.arange(n) * 2, backend=compiled.backend, dynamic=True)
+    for size in (5, 9, 2):
+        torch.testing.assert_close(run(size), torch.arange(size) * 2)
+
+
 @pytest.mark.parametrize("function", [running, ordered, taken, put])
 def test_no_dimensions(function):
     both_ways(function, torch.tensor(0.7))

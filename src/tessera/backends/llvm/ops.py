@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tessera.backends.llvm.remainder import vector_remainder_function
 from tessera.backends.llvm.text import FunctionText, ModuleText
 from tessera.backends.llvm.types import LLVMType, float_literal
 
@@ -33,7 +34,12 @@ class Ops:
 
     def remainder(self, type_: LLVMType, a: str, b: str) -> str:
         """Append the exact remainder with the dividend's sign (C's `fmod`)."""
-        return self.fn.assign(f"frem {type_} {a}, {b}")
+        if type_.width == 1 or type_.element != F32.element:
+            return self.fn.assign(f"frem {type_} {a}, {b}")
+        name, text, declares = vector_remainder_function(type_.width)
+        self.module.declare(*declares)
+        self.module.define(name, text)
+        return self.fn.assign(f"call {type_} @{name}({type_} {a}, {type_} {b})")
 
     def compare(self, predicate: str, type_: LLVMType, a: str, b: str) -> str:
         """Append a comparison; gives i1 lanes."""

@@ -1,9 +1,54 @@
-"""The exact floating-point remainder as an LLVM function, for targets whose `frem` only divides and subtracts.
+"""The exact floating-point remainder as LLVM functions, for what `frem` does not do, or one lane at a time.
 
-Long division on the significands, one bit of the quotient a step, as in any schoolbook `fmod`: the result is exact.
+Of scalars, where `frem` only divides and subtracts: long division on the significands, one bit of the quotient a step,
+as in any schoolbook `fmod`. Of vectors of f32: long division in f64, 28 bits of the quotient a step; products of them
+and the divisor have no more than 53 bits, and what is left of the dividend is exact. Quotients are never too large.
 """
 
 from __future__ import annotations
+
+from tessera.backends.llvm.types import float_literal
+
+_STEP_BITS = 28
+_BELOW = 1 - 2.0**-51
+"""A rounded quotient times this is no larger than the exact one."""
+_VECTORS = """\
+define internal <{W} x float> @{name}(<{W} x float> %x, <{W} x float> %y) alwaysinline {{
+entry:
+  %ax = call <{W} x float> @llvm.fabs.v{W}f32(<{W} x float> %x)
+  %ay = call <{W} x float> @llvm.fabs.v{W}f32(<{W} x float> %y)
+  %whole = fpext <{W} x float> %ax to <{W} x double>
+  %divisor = fpext <{W} x float> %ay to <{W} x double>
+  %finite = fcmp olt <{W} x float> %ax, splat (float {infinity})
+  %divides = fcmp ogt <{W} x float> %ay, zeroinitializer
+  %defined = and <{W} x i1> %finite, %divides
+  br label %head
+head:
+  %left = phi <{W} x double> [ %whole, %entry ], [ %next, %step ]
+  %reaches = fcmp oge <{W} x double> %left, %divisor
+  %open = and <{W} x i1> %reaches, %defined
+  %any = call i1 @llvm.vector.reduce.or.v{W}i1(<{W} x i1> %open)
+  br i1 %any, label %step, label %done
+step:
+  %ratio = fdiv <{W} x double> %left, %divisor
+  %below = fmul <{W} x double> %ratio, splat (double {below})
+  %bits = bitcast <{W} x double> %below to <{W} x i64>
+  %leading = and <{W} x i64> %bits, splat (i64 {mask})
+  %few = bitcast <{W} x i64> %leading to <{W} x double>
+  %count = call <{W} x double> @llvm.trunc.v{W}f64(<{W} x double> %few)
+  %some = fcmp ogt <{W} x double> %count, splat (double 1.0)
+  %times = select <{W} x i1> %some, <{W} x double> %count, <{W} x double> splat (double 1.0)
+  %less = fneg <{W} x double> %times
+  %rest = call <{W} x double> @llvm.fma.v{W}f64(<{W} x double> %less, <{W} x double> %divisor, <{W} x double> %left)
+  %next = select <{W} x i1> %open, <{W} x double> %rest, <{W} x double> %left
+  br label %head
+done:
+  %short = fptrunc <{W} x double> %left to <{W} x float>
+  %signed = call <{W} x float> @llvm.copysign.v{W}f32(<{W} x float> %short, <{W} x float> %x)
+  %result = select <{W} x i1> %defined, <{W} x float> %signed, <{W} x float> splat (float {nan})
+  ret <{W} x float> %result
+}}
+"""
 
 _BODY = """\
 define internal {F} @{name}({F} %x, {F} %y) {{
@@ -82,6 +127,28 @@ done:
   ret {F} %result
 }}
 """
+
+
+def vector_remainder_function(width: int) -> tuple[str, str, tuple[str, ...]]:
+    """Return name, definition and declarations of the remainder of vectors of `float` (C's `fmod` of each lane)."""
+    name = f"tessera_fmod_v{width}f32"
+    text = _VECTORS.format(
+        name=name,
+        W=width,
+        infinity=float_literal(float("inf"), "float"),
+        nan=float_literal(float("nan"), "float"),
+        below=float_literal(_BELOW, "double"),
+        mask=-(1 << 53 - _STEP_BITS),
+    )
+    wide, short, lanes = f"<{width} x double>", f"<{width} x float>", f"<{width} x i1>"
+    declares = (
+        f"declare {short} @llvm.fabs.v{width}f32({short})",
+        f"declare {short} @llvm.copysign.v{width}f32({short}, {short})",
+        f"declare {wide} @llvm.trunc.v{width}f64({wide})",
+        f"declare {wide} @llvm.fma.v{width}f64({wide}, {wide}, {wide})",
+        f"declare i1 @llvm.vector.reduce.or.v{width}i1({lanes})",
+    )
+    return name, text, declares
 
 
 def remainder_function(element: str) -> tuple[str, str, tuple[str, ...]]:

@@ -67,6 +67,107 @@ def move_transposes(graph: GraphOp, seeds: Iterable[TransposeOp]) -> set[Operati
     return mover.left()
 
 
+def turn_reductions(graph: GraphOp, also_spread: bool) -> None:
+    """Let reductions of transposed arrays, and of maps of such alone, go along the arrays as they lie.
+
+    Args:
+        graph: the graph, which is changed.
+        also_spread: whether those do of large arrays whose results are repeated along the dimensions they are computed
+            of, which one kernel could do at once, in the order of the result.
+    """
+    for op in [op for op in graph.body.block.ops if isinstance(op, ReduceOp)]:
+        order = _shared_order(op.source)
+        if order is None or (_is_spread(op.result) and not (also_spread and _is_large(op.source))):
+            continue
+        mover = _Mover(())
+        source = _as_it_lies(mover, op.source, inverse(order), op)
+        left = [order[axis] for axis in range(len(order)) if axis not in op.reduced]
+        made = ReduceOp(source, op.fn.data, sorted(order[axis] for axis in op.reduced))
+        back = tuple(map(sorted(left).index, left))
+        last = made if back == tuple(range(len(back))) else TransposeOp(made.result, back)
+        insert([made] if last is made else [made, last], op)
+        op.result.replace_all_uses_with(last.results[0])
+        op.detach()
+        op.erase()
+
+
+def split_reductions(graph: GraphOp) -> None:
+    """Let reductions along dimensions that maps have as several go along those: nothing lies between them then.
+
+    Args:
+        graph: the graph, which is changed.
+    """
+    for op in [op for op in graph.body.block.ops if isinstance(op, ReduceOp)]:
+        whole = op.source.owner
+        if isinstance(whole, ReshapeOp) and isinstance(whole.source.owner, MapOp | CastOp):
+            axes = _axes_before(whole, op.reduced)
+            if axes:
+                made = ReduceOp(whole.source, op.fn.data, axes)
+                back = ReshapeOp(made.result, dims_of(op.result))
+                insert([made, back], op)
+                op.result.replace_all_uses_with(back.result)
+                op.detach()
+                op.erase()
+
+
+def _axes_before(op: ReshapeOp, reduced: Sequence[int]) -> list[int]:
+    """Return the dimensions of a reshape's source that become some of its result, none where they become others too."""
+    runs = _runs(dims_of(op.source), dims_of(op.result)) or []
+    found = [source for source, result in runs if any(axis in reduced for axis in result)]
+    whole = [axis for _, result in runs if any(axis in reduced for axis in result) for axis in result]
+    wide = [axis for axis in reduced if dims_of(op.result)[axis] != ONE]
+    return sorted(axis for source in found for axis in source) if sorted(whole) == sorted(wide) else []
+
+
+def _shared_order(value: SSAValue) -> Order | None:
+    """Return how all arrays are transposed that a value is computed of, None where they lie as they are or differ."""
+    found, work, seen = set[Order](), [value], set[SSAValue]()
+    while work:
+        one = work.pop()
+        op = one.owner
+        if one in seen or _is_free(one):
+            continue
+        seen.add(one)
+        if isinstance(op, MapOp | CastOp):
+            work += op.operands
+        elif isinstance(op, TransposeOp) and not is_plain(dims_of(op.source), op.permutation):
+            found.add(op.permutation)
+        else:
+            return None
+    return found.pop() if len(found) == 1 else None
+
+
+def _is_large(value: SSAValue) -> bool:
+    count = product(dims_of(value))
+    return not count.is_static or count.scale >= LARGE
+
+
+def _is_spread(value: SSAValue) -> bool:
+    """Return whether maps of a value are repeated along more dimensions."""
+    work, seen = [value], set[SSAValue]()
+    while work:
+        one = work.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        users = [use.operation for use in one.uses]
+        if any(isinstance(user, BroadcastOp) for user in users):
+            return True
+        work += [user.results[0] for user in users if isinstance(user, MapOp | CastOp | ReshapeOp | TransposeOp)]
+    return False
+
+
+def _as_it_lies(mover: _Mover, value: SSAValue, order: Order, before: Operation) -> SSAValue:
+    """Return a value in another order, with the maps that it is computed by."""
+    op = value.owner
+    if not isinstance(op, MapOp | CastOp) or _is_free(value):
+        return mover.turned(value, order, before)
+    args = [_as_it_lies(mover, arg, order, before) for arg in op.operands]
+    made = MapOp(op.fn.data, args) if isinstance(op, MapOp) else CastOp(args[0], array_type(value).dtype)
+    insert([made], before)
+    return made.results[0]
+
+
 def inverse(order: Sequence[int]) -> Order:
     """Return the permutation that undoes one."""
     return tuple(sorted(range(len(order)), key=order.__getitem__))
@@ -83,6 +184,8 @@ def is_plain(dims: Sequence[Dim], order: Sequence[int]) -> bool:
     return wide == sorted(wide)
 
 
+LARGE = 1 << 14
+"""Elements of arrays whose columns are read in much more time than their rows."""
 Found = tuple[Operation, Order]
 """An op that computes a value in another order, and the transpose that gives the value."""
 

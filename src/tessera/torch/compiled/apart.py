@@ -15,6 +15,8 @@ _NAMES = {"norm": "linalg_vector_norm", "max": "amax"}
 """Names of ops whose form for lists has another one."""
 _SCALED = ("addcmul", "addcdiv")
 """Ops whose last operand is a factor."""
+_ALIKE = 1e-6
+"""Slopes that are no further apart are one."""
 _OF_NUMBERS = {"maximum": "clamp_min", "minimum": "clamp_max"}
 """The same where they take a number beside tensors."""
 
@@ -49,6 +51,20 @@ def scatter_reduce(x: Any, axis: int, index: Any, source: Any, *, reduce: str) -
 def scatter_reduce_number(x: Any, axis: int, index: Any, value: Any, *, reduce: str) -> Any:
     """Return the same of one number."""
     return scatter_reduce(x, axis, index, torch.full(index.shape, value, dtype=x.dtype, device=x.device), reduce=reduce)
+
+
+def rrelu(
+    x: Any, noise: Any, lower: Any = 1 / 8, upper: Any = 1 / 3, training: bool = False, _random: Any = None
+) -> Any:
+    """Return a leaky ReLU whose slope is random in training, where it stays whole, and its slopes."""
+    return NotImplemented if training else (torch.nn.functional.leaky_relu(x, (lower + upper) / 2), noise.clone())
+
+
+def rrelu_backward(grad: Any, x: Any, noise: Any, lower: Any, upper: Any, training: bool, self_is_result: bool) -> Any:
+    """Return the gradient of the same: in training its slopes are known."""
+    if training and upper - lower > _ALIKE:
+        return grad * noise
+    return _aten.leaky_relu_backward(grad, x, (lower + upper) / 2, self_is_result)
 
 
 def trilinear(
@@ -120,5 +136,7 @@ def table() -> dict[Any, Callable[..., Any]]:
         _aten.scatter.reduce: scatter_reduce,
         _aten.scatter.value_reduce: scatter_reduce_number,
         _aten._trilinear.default: trilinear,
+        _aten.rrelu_with_noise_functional.default: rrelu,
+        _aten.rrelu_with_noise_backward.default: rrelu_backward,
     }
     return found | _of_lists()

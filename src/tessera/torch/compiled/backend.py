@@ -17,7 +17,7 @@ from tessera.graph.explained import GraphExplanation
 from tessera.graph.program import Program
 from tessera.ops import arrays
 from tessera.target.dims import Dim
-from tessera.torch.compiled import apart, norms, nothing, single
+from tessera.torch.compiled import apart, norms, nothing, single, smoothing
 from tessera.torch.compiled.aten_calls import as_given, as_held
 from tessera.torch.compiled.calls import instead
 from tessera.torch.compiled.channels_last import Layout, layout_of
@@ -129,7 +129,7 @@ def decompositions() -> dict[Any, Any]:
         for overload in op.overloads():
             if "Tensor_" not in overload and "_Tensor" not in overload:  # a range between tensors
                 table.pop(getattr(op, overload), None)
-    table |= apart.table()
+    table |= apart.table() | smoothing.table()
     table[norms.LAYER_NORM] = norms.over_one_element(table[norms.LAYER_NORM])
     return table | single.table(table) | nothing.table(table)
 
@@ -244,7 +244,7 @@ class Compiled:
 
     def explain(self, sizes: dict[str, int], like: Any) -> GraphExplanation:
         """Return what it runs at some sizes, on the device of a tensor."""
-        return self._program.explain(sizes, arrays.view(like, "a tensor").device, self._converted.left)
+        return self._program.explain(sizes, arrays.view(as_held(like), "a tensor").device, self._converted.left)
 
 
 def _apart(result: Any, held: set[int]) -> Any:

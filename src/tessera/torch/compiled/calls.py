@@ -11,7 +11,9 @@ from typing import Any
 
 from tessera.torch.compiled.attention import attended
 from tessera.torch.compiled.bags import bagged
+from tessera.torch.compiled.between import between
 from tessera.torch.compiled.cells import gated, remembered
+from tessera.torch.compiled.encoder import encoded, several_heads
 from tessera.torch.compiled.larger import enlarged
 from tessera.torch.compiled.sampling import placed, sampled
 from tessera.torch.compiled.shrinking import shrunk
@@ -28,6 +30,9 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
     _functional.grid_sample: sampled,
     _functional.softshrink: shrunk,
     _functional.affine_grid: placed,
+    torch.pdist: between,
+    torch._native_multi_head_attention: several_heads,
+    torch._transformer_encoder_layer_fwd: encoded,
     torch.gru_cell: gated,
     torch.lstm_cell: remembered,
 }

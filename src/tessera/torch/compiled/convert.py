@@ -17,13 +17,15 @@ from tessera.data import dataclass
 from tessera.errors import TesseraError
 from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.sums import ReduceOp
+from tessera.ir.graph.takes import TakeOp
 from tessera.ir.graph.types import ArrayType, array_type
 from tessera.ir.graph.types import dims_of as dims_of_value
 from tessera.ir.graph.views import ReshapeOp, SliceOp, TransposeOp, memory_of
 from tessera.ir.graph.writer import GraphWriter
 from tessera.numerics.dtypes import DType
 from tessera.ops.arrays import by_torch_name, torch_dtypes
-from tessera.schedule.fuse.transposes import inverse, move_transposes
+from tessera.runtime.device import CPU
+from tessera.schedule.fuse.transposes import inverse, is_plain, move_transposes, split_reductions, turn_reductions
 from tessera.target.dims import Dim
 from tessera.torch.compiled.aten_calls import AtenCall, is_complex
 from tessera.torch.compiled.channels_last import RANKS, Layout, settle_operands, settled
@@ -136,7 +138,11 @@ class Converter:
         tensors = [(node, node.meta["val"]) for node in places if isinstance(node.meta.get("val"), torch.Tensor)]
         self._arguments = tuple(places.index(node) for node, _ in tensors)
         if not tensors and not held:
-            held, self._constants = [None], (self._beside(torch.zeros(())),)  # something that tells the device
+            with no_modes():
+                held, self._constants = (
+                    [None],
+                    (torch.zeros((), device=self.device),),
+                )  # something that tells the device
         tensors += list(zip(held, self._constants, strict=True))
         if not all(isinstance(fake, torch.Tensor) for _, fake in tensors):
             raise Unknown("a constant that is no tensor")
@@ -204,6 +210,8 @@ class Converter:
             written[dtype] = (*written.get(dtype, ()), (at, len(values)))
             values.append(value)
         module = self.w.finish(values)
+        split_reductions(self.w.graph)
+        turn_reductions(self.w.graph, also_spread=self.device.type == CPU.kind)
         if self.layout.is_last:
             self._settle(given, names)
         return Converted(
@@ -359,7 +367,9 @@ class Converter:
     def _laid(self, value: SSAValue, fake: Any) -> tuple[SSAValue, Lies]:
         """Return a value for memory, and how it lies there: a kernel that computes it writes it as PyTorch has it."""
         order = order_of(fake)
-        if order is None or not isinstance(value.owner, MapOp | CastOp | ReduceOp):
+        if order is None and _is_turned(value):
+            return self.w.copy(value), Lies(None, False)
+        if order is None or not isinstance(value.owner, _COMPUTED):
             return value, Lies(order, False)
         return self.w.copy(self.w.transpose(value, order)), Lies(order, True)
 
@@ -541,6 +551,18 @@ class Converter:
         if isinstance(value, torch.SymInt | torch.SymFloat):
             value = written(self.w, value)
         return self.w.cast(cast(Any, value), dtype) if isinstance(value, SSAValue) else _as(value, dtype)
+
+
+_COMPUTED = MapOp | CastOp | ReduceOp | TakeOp
+"""Ops that groups compute, which may write what they compute in any order."""
+
+
+def _is_turned(value: SSAValue) -> bool:
+    """Return whether a value is the transpose of a computed one: a group writes it as it is read."""
+    op = value.owner
+    if not isinstance(op, TransposeOp) or is_plain(dims_of_value(op.source), op.permutation):
+        return False
+    return isinstance(op.source.owner, _COMPUTED)
 
 
 def _kind(value: Any) -> str:

@@ -9,7 +9,6 @@ from tessera.numerics.dtypes import computed_in
 from tessera.torch.compiled.convert import Converter
 from tessera.torch.compiled.powers import root
 from tessera.torch.compiled.registry import row
-from tessera.torch.compiled.sizes import Unknown
 
 
 def _apart(c: Converter, a: Any, b: Any) -> Any:
@@ -38,15 +37,31 @@ def _distances(c: Converter, a: Any, b: Any, p: float, _mode: Any = None) -> Any
 @row("_cdist_backward.default")
 def _distances_back(c: Converter, g: Any, a: Any, b: Any, p: float, found: Any) -> Any:
     """Write the gradient by the first of the matrices."""
-    if p not in (1, 2):
-        raise Unknown("a gradient of other distances")
+    if p == 0:
+        return c.w.broadcast_to(c.w.full(0, c.w_dtype(a)), c.dims(a))
     apart = _apart(c, a, b)
-    rank = len(c.dims(g))
-    slope = c.w.apply("sub", _as_float(c, "gt", apart), _as_float(c, "lt", apart)) if p == 1 else apart
-    g, found = (c.w.cast(value, c.w_dtype(apart)) for value in (g, found))
+    rank, dtype = len(c.dims(g)), c.w_dtype(apart)
+    g, found = (c.w.with_ones(c.w.cast(value, dtype), [rank]) for value in (g, found))
+    return c.w.reduce("sum", _slope(c, apart, g, found, float(p)), [rank - 1])
+
+
+def _slope(c: Converter, apart: Any, g: Any, found: Any, p: float) -> Any:
+    """Return the part of a gradient that each difference has: 0 where a distance is."""
+    dtype = c.w_dtype(apart)
+    sign = c.w.apply("sub", _as_float(c, "gt", apart), _as_float(c, "lt", apart))
+    if p == 1:
+        return c.w.apply("mul", sign, g)
+    size = c.w.apply("abs", apart)
+    if p == math.inf:
+        is_largest = c.w.apply("eq", size, found)
+        return c.w.apply("mul", sign, c.w.apply("select", is_largest, g, 0.0, dtype=dtype))
     if p == 2:
-        g = c.w.apply("select", c.w.apply("eq", found, 0.0), 0.0, c.w.apply("div", g, found), dtype=c.w_dtype(apart))
-    return c.w.reduce("sum", c.w.apply("mul", slope, c.w.with_ones(g, [rank])), [rank - 1])
+        none, ratio = c.w.apply("eq", found, 0.0), c.w.apply("mul", apart, c.w.apply("div", g, found))
+    else:
+        none = c.w.apply("eq", found if p > 1 else c.w.apply("minimum", found, size), 0.0)
+        ratio = root(c, c.w.apply("div", size, found), p - 1)
+        ratio = c.w.apply("mul", c.w.apply("mul", sign, ratio), g)
+    return c.w.apply("select", none, 0.0, ratio, dtype=dtype)
 
 
 def _as_float(c: Converter, fn: str, value: Any) -> Any:

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial, reduce
 from itertools import product
 from math import prod
 from typing import Any, cast
 
 from tessera.data import dataclass
 from tessera.ir.graph.types import ZERO, ordered
+from tessera.ir.graph.types import product as size_of
 from tessera.numerics.dtypes import computed_in, i32, i64
 from tessera.target.dims import Dim
 from tessera.torch.compiled.convert import Converter, pytree
 from tessera.torch.compiled.layouts import order_of
 from tessera.torch.compiled.registry import row
 from tessera.torch.compiled.rows import uneven
+from tessera.torch.compiled.rows.scatters import scattered
 from tessera.torch.compiled.rows.views import padded
 from tessera.torch.compiled.sizes import Unknown, fixed
 
 MOST = 32
-"""Elements of the largest window: each is read for itself."""
+"""Elements of the largest window whose elements are each read for themselves; others go along one dimension at a time,
+in which they may have as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,30 @@ class Windows:
         return not any(self.padding) and all(one or _fit(*each) for one, each in zip(inside, fits, strict=True))
 
 
+def _passes(w: Windows, counts: Sequence[int]) -> list[Windows]:
+    """Return windows that together do what others do: along one dimension each, the last one first, if need be.
+
+    Args:
+        w: the windows.
+        counts: how many elements are read along each dimension.
+    """
+    if prod(counts) <= MOST:
+        return [w]
+    own, found = w.own, list[Windows]()
+    for axis in reversed(range(len(w.kernel))):
+        at = w.first + axis
+        dims = (*own[:at], w.dims[at], *own[at + 1 :])
+        how = (w.kernel, 1), (w.stride, 1), (w.padding, 0), (w.dilation, 1)
+        found.append(Windows(own, dims, *(_only(axis, values, none) for values, none in how)))
+        own = dims
+    return found
+
+
+def _only(axis: int, values: Sequence[int], none: int) -> tuple[int, ...]:
+    """Return values of which those of other dimensions than one are such that nothing is done along them."""
+    return tuple(value if at == axis else none for at, value in enumerate(values))
+
+
 def _fit(size: Dim, dim: Dim, span: int, step: int) -> bool:
     """Return whether there are as many windows as an image of any size has room for."""
     return ordered(dim) in (ordered((size - span) // step + 1), *((ordered(size // step),) if span == step else ()))
@@ -101,7 +129,7 @@ def _windows(c: Converter, x: Any, *given: Any, rank: int) -> Windows:
     kernel, stride, padding, dilation = (_each(value, rank) for value in given)
     fakes = c.node.meta["val"]
     dims = c.results_dims()[0] if isinstance(fakes, tuple | list) else c.result_dims()
-    if prod(kernel) > MOST or not c.is_float(x):
+    if max(kernel) > MOST or not c.is_float(x):
         raise Unknown("large windows, or windows of integers")
     return Windows(c.dims(x), dims, kernel, stride or kernel, padding, dilation)
 
@@ -141,24 +169,52 @@ def _largest(
 ) -> Any:
     rank = 2 if "2d" in str(c.node.target) else 3
     w = _windows(c, x, kernel, stride, padding, dilation, rank=rank)
-    if any(w.padding) and set(w.dilation) != {1}:
-        raise Unknown("padded windows with gaps")
-    first = c.w.full(float("-inf"), c.w_dtype(x))
-    best, number = c.w.broadcast_to(first, w.dims), _number(c, w, None)
-    for place, value in _parts(c, x, w, float("-inf")):
+    whole, *others = _passes(w, w.kernel)
+    found, numbers = _largest_in(c, x, None, whole)
+    for each in others:
+        found, numbers = _largest_in(c, c.w.stored(found), c.w.stored(numbers), each)
+    return [found, numbers]
+
+
+def _largest_in(c: Converter, x: Any, numbers: Any, w: Windows) -> tuple[Any, Any]:
+    """Return the largest elements of windows, and which of the image they are.
+
+    Args:
+        c: the converter.
+        x: elements.
+        numbers: which of the image they are; None where they are all of it.
+        w: the windows.
+    """
+    none = c.w.full(float("-inf"), c.w_dtype(x))
+    best = c.w.broadcast_to(none, w.dims)
+    if numbers is None:
+        number, others = _number(c, w, None), [_number(c, w, place) for place in product(*map(range, w.kernel))]
+    else:
+        places = [*range(w.first), *(_first(c, w, axis) for axis in range(len(w.kernel)))]
+        number, others = c.w.take(numbers, places, w.dims), [part for _, part in _parts(c, numbers, w, 0)]
+    for (_, value), other in zip(_parts(c, x, w, float("-inf")), others, strict=True):
         better = c.w.apply("or", c.w.apply("gt", value, best), c.w.apply("isnan", value))
-        number = c.w.apply("select", better, _number(c, w, place), number)
+        number = c.w.apply("select", better, other, number)
         best = c.w.apply("maximum", best, value)
-    return [best, number]
+    return best, number
+
+
+def _first(c: Converter, w: Windows, axis: int) -> Any:
+    """Return where along a dimension the first element of each window is that is in the image."""
+    at = c.w.apply("mul", c.w.iota(w.dims, w.first + axis, i64), w.stride[axis])
+    at = c.w.apply("sub", at, w.padding[axis])
+    return c.w.apply("select", c.w.apply("lt", at, 0), c.w.apply("mod", at, w.dilation[axis]), at)
 
 
 def _number(c: Converter, w: Windows, place: tuple[int, ...] | None) -> Any:
     """Return which element of the image a place in windows is; by default the first one that is in the image."""
     total: Any = None
     for axis in range(len(w.kernel)):
-        at = c.w.apply("mul", c.w.iota(w.dims, w.first + axis, i64), w.stride[axis])
-        at = c.w.apply("add", at, (place[axis] * w.dilation[axis] if place else 0) - w.padding[axis])
-        at = at if place else c.w.apply("maximum", at, 0)
+        if place:
+            at = c.w.apply("mul", c.w.iota(w.dims, w.first + axis, i64), w.stride[axis])
+            at = c.w.apply("add", at, place[axis] * w.dilation[axis] - w.padding[axis])
+        else:
+            at = _first(c, w, axis)
         size = c.w.size(w.own[w.first + axis], i64)
         total = at if total is None else c.w.apply("add", c.w.apply("mul", total, size), at)
     return total
@@ -192,10 +248,11 @@ def _are_blocks(c: Converter, x: Any, kernel: tuple[int, ...], stride: Any, padd
 
 
 def _mean_of(c: Converter, x: Any, w: Windows, with_padding: bool = True, divisor: Any = None) -> Any:
-    total: Any = None
-    wide = c.w.cast(x, computed_in(c.w_dtype(x)))
-    for _, part in _parts(c, wide, w, 0):
-        total = part if total is None else c.w.apply("add", total, part)
+    total = c.w.cast(x, computed_in(c.w_dtype(x)))
+    passes = _passes(w, w.kernel)
+    for each in passes:
+        total = total if each is passes[0] else c.w.stored(total)
+        total = reduce(partial(c.w.apply, "add"), [part for _, part in _parts(c, total, each, 0)])
     if divisor is not None or w.is_inside:
         return c.w.apply("div", total, float(prod(w.kernel) if divisor is None else fixed(divisor)))
     return c.w.apply("div", total, c.w.cast(_counts(c, w, with_padding), c.w_dtype(total)))
@@ -270,11 +327,17 @@ def _average_back(
         wide = c.w.apply("div", wide, float(prod(w.kernel)))
     else:
         wide = c.w.apply("div", wide, c.w.cast(_counts(c, w, with_padding), c.w_dtype(wide)))
-    total: Any = None
+    passes = _passes(w, _shares(w))
+    for each in reversed(passes):
+        wide = wide if each is passes[-1] else c.w.stored(wide)
+        wide = reduce(partial(c.w.apply, "add"), _shared(c, wide, each))
+    return wide
+
+
+def _shared(c: Converter, g: Any, w: Windows) -> Iterator[Any]:
+    """Give what the windows have that an element can be in, 0 where there is none."""
     for places, inside in _covering(c, w):
-        part = c.w.apply("select", inside, c.w.take(wide, places, w.own), 0.0, dtype=c.w_dtype(wide))
-        total = part if total is None else c.w.apply("add", total, part)
-    return total
+        yield c.w.apply("select", inside, c.w.take(g, places, w.own), 0.0, dtype=c.w_dtype(g))
 
 
 def _back(c: Converter, g: Any, x: Any, *given: Any) -> Windows:
@@ -288,7 +351,7 @@ def _back(c: Converter, g: Any, x: Any, *given: Any) -> Windows:
     kernel, stride, padding, dilation = (_each(value, rank) for value in given)
     w = Windows(c.dims(x), c.dims(g), kernel, stride or kernel, padding, dilation)
     alike = w.kernel == w.stride and set(w.dilation) == {1} and w.is_inside
-    if not alike and prod(_shares(w)) > MOST:
+    if not alike and max(_shares(w)) > MOST:
         raise Unknown("elements in many windows")
     return w
 
@@ -377,12 +440,23 @@ def _largest_back(
     if w.kernel == w.stride and set(w.dilation) == {1} and w.is_inside:
         places = _places(c, w.own, w.kernel)
         return _where_there(c, g, places, w.kernel, _taken_back(c, g, numbers, own, places, None))
+    if prod(_shares(w)) > MOST:
+        return _added_where_taken(c, g, numbers, w)
     total: Any = None
     for places, inside in _covering(c, w):
         part = _taken_back(c, g, numbers, own, places, inside)
         part = c.w.cast(part, computed_in(c.w_dtype(g)))
         total = part if total is None else c.w.apply("add", total, part)
     return total
+
+
+def _added_where_taken(c: Converter, g: Any, numbers: Any, w: Windows) -> Any:
+    """Return the same as a sum at the places that windows took."""
+    lead = list(w.own[: w.first])
+    dtype = computed_in(c.w_dtype(g))
+    g, numbers = (c.w.reshape(one, [*lead, size_of(w.dims[w.first :])]) for one in (c.w.cast(g, dtype), numbers))
+    none = c.w.broadcast_to(c.w.full(0, dtype), [*lead, size_of(w.own[w.first :])])
+    return c.w.reshape(scattered(c, none, w.first, numbers, g, "sum"), w.own)
 
 
 def _taken_back(c: Converter, g: Any, numbers: Any, own: Any, places: list[Any], inside: Any) -> Any:

@@ -13,7 +13,6 @@ from tessera.ops.arrays import torch_dtypes
 from tessera.torch.compiled.convert import Converter, F
 from tessera.torch.compiled.registry import row
 from tessera.torch.compiled.rows.points import check_divisor
-from tessera.torch.compiled.sizes import Unknown
 
 torch: Any = import_module("torch")
 HUGE = 1e9
@@ -127,34 +126,57 @@ def _digamma(c: Converter, x: Any) -> Any:
 
 
 @row("polygamma.default")
-def _trigamma(c: Converter, order: int, x: Any) -> Any:
-    """Write the second logarithmic derivative of the gamma function.
+def _polygamma(c: Converter, order: int, x: Any) -> Any:
+    """Write a logarithmic derivative of the gamma function.
 
-    Raises:
-        Unknown: a higher one.
-
-    Source: Abramowitz, Stegun, Handbook of mathematical functions, 6.4.6, 6.4.7, 6.4.12.
+    Source: Abramowitz, Stegun, Handbook of mathematical functions, 6.4.6, 6.4.7, 6.4.11, 6.4.12.
     """
-    if order != 1:
-        raise Unknown("a higher derivative of the gamma function")
+    if order == 0:
+        return _digamma(c, x)
+    dtype = c.result_dtype()
 
     def formula(f: F, x: Any) -> Any:
         turned = f("lt", x, 0.5)
         y = f("select", turned, f("sub", 1.0, x), x)
-        more: Any = None
-        for step in range(_SHIFT):
-            part = f("div", 1.0, f("add", y, float(step)))
-            square = f("mul", part, part)
-            more = square if more is None else f("add", more, square)
-        inverse = f("div", 1.0, f("add", y, float(_SHIFT)))
-        square = f("mul", inverse, inverse)
-        series = f("mul", _polynomial(f, square, [2 * (k + 1) * one for k, one in enumerate(_BERNOULLI)][::-1]), square)
-        found = f("add", f("add", f("mul", f("add", series, 1.0), inverse), f("mul", square, 0.5)), more)
-        sine = f("sin", f("mul", f("sub", x, f("round", x)), math.pi))
-        mirrored = f("sub", f("div", math.pi**2, f("mul", sine, sine)), found)
-        return f("select", turned, mirrored, found)
+        found = _derivative(f, y, order)
+        # The cotangent of pi * x and its derivatives have a period of 1.
+        angle = f("mul", f("sub", x, f("round", x)), math.pi)
+        wave = _polynomial(f, f("div", f("cos", angle), f("sin", angle)), _of_cotangent(order)[::-1])
+        wave = f("mul", wave, math.pi ** (order + 1))
+        return f("select", turned, f("sub", found if order % 2 == 0 else f("neg", found), wave), found)
 
-    return c.elementwise(formula, (x,), "INT_TO_FLOAT")
+    given = x if dtype.bits <= 16 or order == 1 else c.w.cast(x, f64)
+    return c.w.cast(c.elementwise(formula, (given,), "INT_TO_FLOAT"), dtype)
+
+
+def _derivative(f: F, y: Any, order: int) -> Any:
+    """Return the derivative of the logarithm of the gamma function of 0.5 or more, one of an order above the first."""
+    sign, shift = 1.0 if order % 2 else -1.0, _SHIFT + order
+    more: Any = None
+    for step in range(shift):
+        part = _whole_power(f, f("div", 1.0, f("add", y, float(step))), order + 1)
+        more = part if more is None else f("add", more, part)
+    inverse = f("div", 1.0, f("add", y, float(shift)))
+    square = f("mul", inverse, inverse)
+    factors = [one * math.prod(range(2 * k + 2, 2 * k + 2 + order)) for k, one in enumerate(_BERNOULLI)]
+    series = f("mul", _polynomial(f, square, factors[::-1]), square)
+    found = f("add", f("add", series, float(math.factorial(order - 1))), f("mul", inverse, math.factorial(order) / 2))
+    found = f("add", f("mul", found, _whole_power(f, inverse, order)), f("mul", more, float(math.factorial(order))))
+    return f("mul", found, sign)
+
+
+def _whole_power(f: F, x: Any, exponent: int) -> Any:
+    return reduce(lambda found, _: f("mul", found, x), range(exponent - 1), x)
+
+
+def _of_cotangent(order: int) -> list[float]:
+    """Return the coefficients, that of the 0th power first, of a derivative of the cotangent in powers of it."""
+    found = [0.0, 1.0]
+    for _ in range(order):
+        slopes = [power * one for power, one in enumerate(found)][1:]
+        turned = [0.0, 0.0, *slopes]
+        found = [-one - other for one, other in zip([*slopes, 0.0, 0.0], turned, strict=True)]
+    return found
 
 
 @row("hypot.default", "copysign.Tensor", "copysign.Scalar")

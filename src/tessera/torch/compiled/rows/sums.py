@@ -25,10 +25,14 @@ def _axes(c: Converter, x: Any, dims: Any) -> list[int]:
     return [axis % rank for axis in given or range(rank)] if rank else []
 
 
+_EXACT = ("aten.trace.", "aten.native_batch_norm_backward.", "aten.batch_norm_backward.")
+"""Ops whose sums PyTorch adds up in f64 on CPUs."""
+
+
 def _wide(c: Converter, x: Any) -> Any:
     """Return an operand in the dtype that it is added up in."""
-    is_trace = _original(c).startswith("aten.trace.")
-    return c.w.cast(x, _as_eager(c, c.result_dtype()) if is_trace else computed_in(c.result_dtype()))
+    is_exact = _original(c).startswith(_EXACT)
+    return c.w.cast(x, _exact(c, c.result_dtype()) if is_exact else computed_in(c.result_dtype()))
 
 
 def _original(c: Converter) -> str:
@@ -36,8 +40,8 @@ def _original(c: Converter) -> str:
     return str(c.node.meta.get("original_aten"))
 
 
-def _as_eager(c: Converter, dtype: DType) -> DType:
-    """Return the dtype in which PyTorch adds up moments and traces of a dtype: on CPUs f64 for f32."""
+def _exact(c: Converter, dtype: DType) -> DType:
+    """Return the dtype in which moments, traces and products of a dtype are computed: on CPUs f64 for f32."""
     return f64 if c.device.type == CPU.kind and dtype == f32 else computed_in(dtype)
 
 
@@ -98,7 +102,7 @@ def _extreme_of_all(c: Converter, x: Any) -> Any:
 
 @row("prod.default", "prod.dim_int")
 def _product(c: Converter, x: Any, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    return c.w.reduce("prod", _wide(c, x), _axes(c, x, dims), keepdim)
+    return c.w.reduce("prod", c.w.cast(x, _exact(c, c.result_dtype())), _axes(c, x, dims), keepdim)
 
 
 @row("any.default", "any.dim", "any.dims", "all.default", "all.dim", "all.dims")
@@ -111,7 +115,7 @@ def _truth(c: Converter, x: Any, dims: Any = None, keepdim: bool = False) -> Any
 def _var(c: Converter, x: Any, dims: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
     axes = _axes(c, x, dims)
     # PyTorch's group norm alone computes in f32.
-    dtype = computed_in(c.w_dtype(x)) if "group_norm" in _original(c) else _as_eager(c, c.w_dtype(x))
+    dtype = computed_in(c.w_dtype(x)) if "group_norm" in _original(c) else _exact(c, c.w_dtype(x))
     mean, apart = _moments(c, x, axes, dtype)
     count = c.w.size(c.w.count(x, axes), dtype)
     less = c.w.apply("maximum", c.w.apply("sub", count, float(1 if correction is None else correction)), 0.0)

@@ -96,10 +96,8 @@ def _scattered(c: Converter, x: Any, axis: int, index: Any, source: Any) -> Any:
 @row("masked_scatter.default")
 def _filled(c: Converter, x: Any, mask: Any, source: Any) -> Any:
     """Write elements of a source in order where a mask is true."""
-    if len(c.dims(mask)) > len(c.dims(x)) or not c.dims(x):
-        raise Unknown("a mask of more dimensions")
-    dims = c.dims(x)
-    here = c.w.broadcast_to(mask, dims)
+    dims = c.result_dims()
+    here, x = c.w.broadcast_to(mask, dims), c.w.broadcast_to(x, dims)
     flat = c.w.reshape(c.w.cast(here, dtypes.i64), [product(dims)])
     (count,) = c.library(_counted, [c.copied(flat)], [array_type(flat)])
     place = c.w.apply("sub", c.w.reshape(count, dims), 1)

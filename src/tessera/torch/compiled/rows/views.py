@@ -349,7 +349,7 @@ def _by_strides(c: Converter, x: Any, sizes: Sequence[Any], strides: Sequence[An
 def _set_by_strides(
     c: Converter, x: Any, part: Any, sizes: Sequence[Any], strides: Sequence[Any], offset: Any = None
 ) -> Any:
-    """Write elements where they lie in memory, side by side, of what lies there without gaps, from its beginning on."""
+    """Write elements where they lie in memory, no two at one place, of what lies there without gaps."""
     fake = c.node.args[0].meta["val"]
     first = 0 if offset is None else offset
     if not fake.is_contiguous() or fake.storage_offset() != 0 or not isinstance(first, int):
@@ -358,7 +358,7 @@ def _set_by_strides(
     count: Any = 1
     for axis in reversed(axes):
         if sizes[axis] != 1 and strides[axis] != count:
-            raise Unknown("as_strided_scatter of elements with gaps")
+            return _set_apart(c, x, part, [(axis, sizes[axis], strides[axis]) for axis in axes], first)
         count = count * sizes[axis]
     own, length = c.dims(x), dim_of(count)
     flat = c.w.reshape(c.w.cast(c.w.transpose(part, axes), c.w_dtype(x)), [length])
@@ -370,3 +370,34 @@ def _set_by_strides(
     ends = [(0, first), (first + length.scale, rest)]
     front, back = (c.w.slice(before, [ZERO + at], [1], [ZERO + many]) if many else None for at, many in ends)
     return c.w.reshape(c.w.concat([one for one in (front, flat, back) if one is not None], 0), own)
+
+
+def _set_apart(c: Converter, x: Any, part: Any, steps: Sequence[tuple[int, Any, Any]], first: int) -> Any:
+    """Return an array with elements set that lie apart in memory: each of its own elements finds what is set there.
+
+    Args:
+        c: the converter.
+        x: the array.
+        part: what is set.
+        steps: dimensions of the part, the longest stride first, each with its size and stride.
+        first: where the first element of the part lies.
+    """
+    count = 1
+    for _, size, stride in reversed(steps):
+        if not isinstance(size, int) or not isinstance(stride, int) or (size > 1 and stride < count):
+            raise Unknown("as_strided_scatter of elements of any sizes, or that overlap")
+        count += (size - 1) * stride
+    own, length = c.dims(x), product(c.dims(x))
+    rest = c.w.apply("sub", c.w.iota([length], 0, i64), first)
+    inside = c.w.apply("ge", rest, 0)
+    places: list[Any] = [0] * len(steps)
+    for axis, size, stride in steps:
+        if size == 1:
+            places[axis] = c.w.broadcast_to(c.w.full(0, i64), [length])
+            continue
+        places[axis] = c.w.apply("floordiv", rest, stride)
+        rest = c.w.apply("mod", rest, stride)
+        inside = c.w.apply("and", inside, c.w.apply("lt", places[axis], size))
+    inside = c.w.apply("and", inside, c.w.apply("eq", rest, 0))
+    found = c.w.take(c.w.cast(part, c.w_dtype(x)), places, [length])
+    return c.w.reshape(c.w.apply("select", inside, found, c.w.reshape(x, [length]), dtype=c.w_dtype(x)), own)
