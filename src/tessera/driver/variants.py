@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import field, replace
 from itertools import product
-from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tessera.data import dataclass
@@ -21,12 +19,10 @@ from tessera.driver.binding import dim_texts
 from tessera.driver.cache import DiskCache, disk_cache
 from tessera.errors import LanguageError, ResourceError
 from tessera.frontend.exact import exact
-from tessera.frontend.function import DeviceFunction
 from tessera.frontend.generated import Generated
 from tessera.frontend.reads import Reads
 from tessera.frontend.signature import MISSING, Signature
 from tessera.frontend.specialize import Specialization
-from tessera.frontend.static_eval import lookup_in
 from tessera.runtime.device import Device
 from tessera.runtime.platforms import platform_of, platforms
 from tessera.target.artifact import Artifact
@@ -413,31 +409,14 @@ def alike_key(built: BuiltKernel, spec: Specialization, destination: Destination
 
 
 def _check_names(signature: Signature, point: Mapping[str, object], read: frozenset[str]) -> None:
-    """Refuse a name of a tuning point that neither the kernel nor the schedule reads.
-
-    What the kernel names and does not read for this point, it may read for another one.
+    """Refuse a name of a tuning point that the kernel does not read and that looks like a knob's.
 
     Raises:
         LanguageError: `unknown-knob`.
     """
-    from tessera.schedule.knobs import knob_named, unknown_knob
+    from tessera.schedule.knobs import is_like_a_knob, unknown_knob
 
-    unread = {*point} - {param.name for param in signature.params} - read
-    for name in sorted(name for name in unread if knob_named(name) is None):
-        if name not in _mentioned(signature.function):
-            raise LanguageError(
-                f"{signature.name} does not read {name!r}, and no knob of the schedule is called so",
-                code="unknown-knob",
-                help=unknown_knob(name).help,
-            )
-
-
-def _mentioned(function: FunctionType, callers: frozenset[FunctionType] = frozenset()) -> set[str]:
-    """Return the names and attributes in a function and in the helpers that it calls."""
-    names, found = {*function.__code__.co_names, *function.__code__.co_freevars}, list[Any]()
-    for name in names:
-        with suppress(KeyError):
-            found.append(lookup_in(function)(name))
-    found += [getattr(one, name, None) for one in found if isinstance(one, ModuleType) for name in names]
-    helpers = {one.function for one in found if isinstance(one, DeviceFunction)} - callers - {function}
-    return names.union(*(_mentioned(helper, callers | {function}) for helper in helpers))
+    own = {param.name for param in signature.params} | read | set(signature.function.__code__.co_names)
+    for name in point:
+        if name not in own and is_like_a_knob(name):
+            raise unknown_knob(name)

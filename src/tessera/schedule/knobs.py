@@ -485,11 +485,20 @@ def read_by(name: str) -> tuple[str, ...]:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a help line that names what there is, the most alike first."""
+    known = list(known)
+    near = _alike(name, known)
+    return (f"did you mean {near[0]}? " if near else "") + f"there are {', '.join(known)}"
+
+
+def is_like_a_knob(name: str) -> bool:
+    """Return whether a name that is no knob's looks like one that was misspelt."""
+    return knob_named(name) is None and bool(_alike(name.lower(), _NAMED))
+
+
+def _alike(name: str, known: Iterable[str]) -> list[str]:
     import difflib  # here: `import tessera.ops` does without
 
-    known = list(known)
-    near = difflib.get_close_matches(name, known, 1, 0.75)
-    return (f"did you mean {near[0]}? " if near else "") + f"there are {', '.join(known)}"
+    return difflib.get_close_matches(name, list(known), 1, 0.75)
 
 
 def unknown_knob(name: str) -> LanguageError:
