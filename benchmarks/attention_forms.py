@@ -4,7 +4,8 @@
 
 bf16, heads of 128, 16 of them. FlexAttention is compiled by `torch.compile` with block masks of its own; ratios above 1
 mean that Tessera is faster. Packed sequences are measured beside a batch of sequences that are all as long as their
-mean, and the ratio is that of operations per second. Times are of single calls after a flush of L2, in turns. Results
+mean, and the ratio is that of operations per second. Dropout is beside PyTorch's attention with as much of it, whose
+results are others. Times are of single calls after a flush of L2, in turns. Results
 are compared with the peer's first, and one that is further from it than rounding allows ends the run with status 1.
 """
 
@@ -14,6 +15,7 @@ import argparse
 import csv
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ BATCH, HEADS, SIZE = 4, 16, 128
 ERROR = 2e-2
 """Largest difference from the peer, as a part of its largest element."""
 WINDOW = 1024
+DROPPED = 0.1
 PARTS = (0.5, 0.2, 1.9, 1.4)
 """Lengths of packed sequences as parts of the mean."""
 
@@ -69,7 +72,9 @@ def main() -> int:
     parser.add_argument("--csv", type=Path, help="file for the results")
     parser.add_argument("--turns", type=int, default=3, help="turns of each contestant")
     parser.add_argument("--positions", type=int, nargs="+", default=(4096,))
-    parser.add_argument("--only", nargs="+", default=("alibi", "capped", "causal", "sliding", "documents", "varlen"))
+    parser.add_argument(
+        "--only", nargs="+", default=("alibi", "capped", "causal", "sliding", "documents", "varlen", "dropout")
+    )
     args = parser.parse_args()
     torch = torch_or_none()
     if torch is None or not torch.cuda.is_available():
@@ -80,7 +85,7 @@ def main() -> int:
     for positions in args.positions:
         for form in args.only:
             try:
-                lines += (packed if form == "varlen" else functions)(torch, args.turns, positions, form)
+                lines += {"varlen": packed, "dropout": dropped}.get(form, functions)(torch, args.turns, positions, form)
             except WrongResult as error:
                 print(error, file=sys.stderr)
                 return 1
@@ -149,6 +154,16 @@ def passes(
         off = float((one.float() - other.float()).abs().max() / other.float().abs().max())
         if not off < ERROR:
             raise WrongResult(f"{names[0]}: off by {off:.2e}")
+    return timed(torch, turns, names, forms, given)
+
+
+def timed(
+    torch: Any, turns: int, names: tuple[str, int], forms: dict[str, Callable[..., Any]], given: tuple[Any, ...]
+) -> list[tuple[Any, ...]]:
+    """Return a line for each pass."""
+    *inputs, grad = given
+    wide = [one.clone().requires_grad_() for one in inputs]
+    results = {name: call(*wide) for name, call in forms.items()}
     timer = Timer(torch, 0.1)
     calls = {
         "forward": {name: (lambda call=call: call(*inputs)) for name, call in forms.items()},
@@ -161,6 +176,21 @@ def passes(
     for direction, each in calls.items():
         mine, peer = (1e3 * taken for taken in timer.flushed_in_turns(each, turns).values())
         lines.append((names[0], direction, names[1], mine, peer, peer / mine))
+    return lines
+
+
+def dropped(torch: Any, turns: int, positions: int, form: str) -> list[tuple[Any, ...]]:
+    """Return a line for each pass with dropout, causal or not, beside PyTorch's."""
+    lines = list[tuple[Any, ...]]()
+    for is_causal in (False, True):
+        given = tuple(torch.randn(BATCH, HEADS, positions, SIZE, device="cuda").bfloat16() for _ in range(4))
+        forms = {
+            "Tessera": partial(op.flash_attention, causal=is_causal, dropout_p=DROPPED, seed=5),
+            "PyTorch": partial(
+                torch.nn.functional.scaled_dot_product_attention, is_causal=is_causal, dropout_p=DROPPED
+            ),
+        }
+        lines += timed(torch, turns, (f"{form} causal" if is_causal else form, positions), forms, given)
     return lines
 
 

@@ -17,12 +17,12 @@ def sdpa() -> Generator[None]:
     """Let `torch.nn.functional.scaled_dot_product_attention` be Tessera's attention inside a `with` block.
 
     So models compute with it whose source says nothing of it; inside `torch.autocast` in its dtype. Calls that it does
-    not take go to PyTorch as before: of other dtypes than f32, bf16, f16 and f64, of fewer than three or
-    more than four dimensions or heads without elements, on other devices, inside `torch.func` and forward-mode
-    differentiation, and causal ones of other than as many queries as keys, which PyTorch aligns to the first key. Masks
-    are added to scores; boolean ones hide. Dropout draws a seed from PyTorch's generator of the device, and leaves out
-    other weights than PyTorch does. Gradients of gradients are refused (`no-gradient`). The function is replaced
-    for all threads; code that has imported it by name keeps PyTorch's.
+    not take go to PyTorch as before: of other dtypes than f32, bf16, f16 and f64, of fewer than three or more than four
+    dimensions or heads without elements, on other devices, with dropout on GPUs, where PyTorch's is faster, inside
+    `torch.func` and forward-mode differentiation, and causal ones of other than as many queries as keys, which PyTorch
+    aligns to the first key. Masks are added to scores; boolean ones hide. Dropout draws a seed from PyTorch's
+    generator, and leaves out other weights than PyTorch does. Gradients of gradients are refused (`no-gradient`). The
+    function is replaced for all threads; code that has imported it by name keeps PyTorch's.
     """
     torch: Any = sys.modules["torch"]
     functional, theirs = torch.nn.functional, torch.nn.functional.scaled_dot_product_attention
@@ -38,7 +38,8 @@ def sdpa() -> Generator[None]:
         enable_gqa: bool = False,
     ) -> Any:
         *given, attn_mask = in_autocast(torch, (query, key, value, attn_mask))
-        if not (0 <= dropout_p <= 1 and is_taken(torch, given, attn_mask, is_causal, enable_gqa)):
+        drops_here = 0 <= dropout_p <= 1 and not (dropout_p and query.is_cuda)
+        if not (drops_here and is_taken(torch, given, attn_mask, is_causal, enable_gqa)):
             options = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}
             return theirs(*given, **options, enable_gqa=enable_gqa)
         return computed(torch, given, attn_mask, is_causal, scale, dropout_p)
