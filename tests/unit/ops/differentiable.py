@@ -26,6 +26,7 @@ NO_TENSORS = {
     "score_mod",
     "tensors",
     "fields",
+    "rope",
 }
 """Arguments annotated as arrays that are none, results, or of ops that give nothing."""
 
@@ -69,6 +70,11 @@ def whole(limit: int, *shape: int) -> Any:
     return torch.randint(0, limit, shape)
 
 
+def turned(q: Any, k: Any, v: Any, cos: Any, sin: Any) -> Any:
+    """Return attention of queries and keys that tables turn."""
+    return op.flash_attention(q, k, v, rope=(cos, sin))
+
+
 def cases() -> dict[str, Case]:
     """Return calls of all ops."""
     torch.manual_seed(7)
@@ -85,6 +91,9 @@ def cases() -> dict[str, Case]:
         "page_table": torch.tensor([[0, 1]], dtype=torch.int32),
         "lengths": torch.tensor([5], dtype=torch.int32),
     }
+    shared = {
+        f"prefix_{name}": torch.tensor(one, dtype=torch.int32) for name, one in (("lengths", [0]), ("groups", [0, 1]))
+    }
     rows, other = normal(5, 6), normal(5, 6)
     vectors = {"weight": normal(6), "bias": normal(6)}
     a, b, c = normal(4, 5), normal(5, 3), normal(4, 3)
@@ -94,17 +103,24 @@ def cases() -> dict[str, Case]:
         *(Case(f"activation.{name}", {"gate": rows, "up": other}) for name in ("swiglu", "geglu", "reglu")),
         Case("attn.flash_attention", {**heads, "bias": normal(1, 2, 5, 5), "sinks": normal(2)}),
         Case("attn.flash_attention", {**heads, "alibi_slopes": positive(2)}, {"causal": True, "return_lse": True}),
-        Case("attn.flash_attention", heads, {"dropout_p": 0.3, "seed": 3}),
+        Case("attn.flash_attention", {**heads, "seed": torch.tensor([3])}, {"dropout_p": 0.3}),
+        Case("attn.flash_attention", {**heads, "cos": normal(5, 4), "sin": normal(5, 4)}, call=turned),
         Case("attn.flash_attention_fp8", {**eights, **{f"{name}_scale": positive(1, 2).float() for name in "qkv"}}),
         Case(
             "attn.paged_attention",
             {**paged, **factors, "q": normal(1, 2, 1, 8, dtype=single), "sinks": normal(2, dtype=single)},
         ),
+        Case("attn.paged_attention", {**paged, **shared, "q": normal(1, 2, 1, 8, dtype=single)}),
         Case("attn.append_kv", {**{name: normal(1, 1, 2, 8, dtype=single) for name in "kv"}, **paged, **factors}),
         Case(
             "attn.flash_attention_varlen",
             {**packed, "cu_seqlens_q": starts, "cu_seqlens_k": starts, "alibi_slopes": positive(2), "sinks": normal(2)},
             {"max_seqlen_q": 4, "max_seqlen_k": 4},
+        ),
+        Case(
+            "attn.flash_attention_varlen",
+            {**packed, "cu_seqlens_q": starts, "seed": torch.tensor([3])},
+            {"max_seqlen_q": 4, "dropout_p": 0.3},
         ),
         Case("attn.rope", {"q": heads["q"], "k": heads["k"], "positions": whole(5, 5)}),
         Case("attn.rope", {"q": heads["q"], "k": heads["k"], "cos": normal(5, 4), "sin": normal(5, 4)}),
