@@ -207,7 +207,8 @@ def scatter_elements(
 def scatter_in_turn(
     x: ts.Tensor[V, N, E] | None,
     index: ts.Tensor[L, I],
-    source: ts.Tensor[L, N, E],
+    source: ts.Tensor[L, N, E] | None,
+    each: ts.Tensor[N, E] | None,
     out: ts.Tensor[V, N, A],
     padding: I64,
     kind: Constant,
@@ -215,7 +216,10 @@ def scatter_in_turn(
     BV: Constant = 8,
     BN: Constant = 256,
 ):
-    """Do the same, from zeros where nothing is given, without an order: a program takes all tokens for some columns."""
+    """Do the same, from zeros where nothing is given, without an order: a program takes all tokens for some columns.
+
+    Where no source is given, all tokens have one row.
+    """
     for n in ts.tile.grid((N, BN)):
         for v in ts.tile.range(0, V, BV):
             if x is None:
@@ -225,7 +229,7 @@ def scatter_in_turn(
         for t in ts.tile.range(0, L):
             row = index[t].to(ts.i64)
             if (row >= 0) & (row < V) & (row != padding):
-                one = source[t, n : n + BN].to(acc)
+                one = (each[n : n + BN] if source is None else source[t, n : n + BN]).to(acc)
                 if kind == "put":
                     out[row, n : n + BN] = one
                 elif kind == "sum":

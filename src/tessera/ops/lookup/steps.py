@@ -60,7 +60,7 @@ def in_turn(x: Any, index: Any, source: Any, out: Any, kind: str, padding: int =
     Args:
         x: rows `(V, N)`, None for zeros.
         index: the row of each of the source.
-        source: rows `(L, N)`.
+        source: rows `(L, N)`, or `(1, N)` for one that is taken each time.
         out: what is written, as `x`.
         kind: how rows are combined with those that are there.
         padding: a row that does not count, -1 for none.
@@ -73,7 +73,9 @@ def in_turn(x: Any, index: Any, source: Any, out: Any, kind: str, padding: int =
     wide = out if acc == given else like(out, (count, width), acc)
     columns = min(_WIDEST_IN_TURN, 1 << (width - 1).bit_length())
     held = {"BV": max(1, _BLOCK // columns), "BN": columns}
-    kernels.scatter_in_turn(x, index, source, wide, padding, kind=kind, acc=acc, **held)
+    is_one = source.shape[0] == 1 != index.shape[0]
+    given = (None, source.reshape(-1)) if is_one else (source, None)
+    kernels.scatter_in_turn(x, index, *given, wide, padding, kind=kind, acc=acc, **held)
     if wide is not out:
         kernels.rounded(wide, out, **held)
 
