@@ -331,7 +331,7 @@ def test_one_row_that_is_put_at_many_places(dtype: Any) -> None:
     i = torch.tensor([3, 0, 3, 1, 4, 3, 2])
     if dtype.is_floating_point:
         x, v = x.requires_grad_(), v.requires_grad_()
-    same(function, (x, i, v))
+    same(function, (x, i, v), (x, i, v))
 
 
 @pytest.mark.parametrize("shape", [(600, 70), (1100, 64), (2, 515, 65)])
