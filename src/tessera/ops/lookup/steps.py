@@ -73,9 +73,7 @@ def in_turn(x: Any, index: Any, source: Any, out: Any, kind: str, padding: int =
     wide = out if acc == given else like(out, (count, width), acc)
     columns = min(_WIDEST_IN_TURN, 1 << (width - 1).bit_length())
     held = {"BV": max(1, _BLOCK // columns), "BN": columns}
-    is_one = source.shape[0] == 1 != index.shape[0]
-    given = (None, source.reshape(-1)) if is_one else (source, None)
-    kernels.scatter_in_turn(x, index, *given, wide, padding, kind=kind, acc=acc, **held)
+    kernels.scatter_in_turn(x, index, source, wide, padding, kind=kind, acc=acc, **held)
     if wide is not out:
         kernels.rounded(wide, out, **held)
 
