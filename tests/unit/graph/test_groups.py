@@ -46,3 +46,15 @@ def test_reads_of_a_growing_group(function: Callable[..., Any], monkeypatch: pyt
     for found, expected in zip(ts.jit(function)(x, y), function(x, y), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     assert max(asked) > 1
+
+
+def turned_twice(x: Any, y: Any) -> Any:
+    return (x[:, ::-1] * 2).cumsum(1)[:, ::-1] / y
+
+
+def test_places_are_computed_where_they_are_read():
+    rng = np.random.default_rng(4)
+    x, y = rng.standard_normal((6, 40), np.float32), rng.uniform(1, 2, (6, 40)).astype(np.float32)
+    function = ts.jit(turned_twice)
+    np.testing.assert_allclose(function(x, y), turned_twice(x, y), rtol=1e-4, atol=1e-5)
+    assert function.explain().written <= 4 * x.nbytes

@@ -11,6 +11,7 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 F: Any = torch.nn.functional
 
+from tessera.torch import explain  # noqa: E402 - only where PyTorch is
 from tessera.torch.compiled import backend as compiled  # noqa: E402 - only where PyTorch is
 
 
@@ -251,3 +252,97 @@ def test_histograms_have_the_bins_of_eager_pytorch(dtype):
     x = torch.randn(1500).to(dtype)
     torch.testing.assert_close(torch.compile(histograms, backend=compiled.backend)(x), histograms(x), rtol=0, atol=0)
     assert not any(report.left for report in compiled.reports)
+
+
+def _with_zeros(x: Any) -> Any:
+    """Return numbers of which rows along each dimension have no, one and several zeros."""
+    for place in ((1, 3), (2, 2, 1), (3, 0, 0), (3, 4, 5), (4, 2, 3), (4, 4, 3), (0, 2), (5, slice(None), 2)):
+        x[place] = 0
+    return x
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["no zeros", "zeros", "nothing"])
+def test_gradients_of_products_and_of_running_ones(kind: str, dtype: Any) -> None:
+    def function(x: Any) -> Any:
+        running = [x.cumprod(axis) for axis in (0, 1, -1)]
+        return *running, *(x.prod(axis) for axis in (0, 1, -1)), torch.prod(x, 1, True), torch.prod(x), x.prod(0).sin()
+
+    x = torch.randn(7, 5, 6).to(dtype)
+    x = _with_zeros(x) if kind == "zeros" else x[:, :0] if kind == "nothing" else x
+    leaf, exact = x.clone().requires_grad_(), x.double().clone().requires_grad_()
+    bound = 8 * torch.finfo(dtype).eps
+    for number, (one, other) in enumerate(zip(compiled_of(function)(leaf), function(exact), strict=True)):
+        weight = torch.randn_like(other).to(dtype)
+        (got,) = torch.autograd.grad(one, leaf, weight, retain_graph=True)
+        (wanted,) = torch.autograd.grad(other, exact, weight.double())
+        # What is added up after a product and divided by a factor is as exact as the sum's largest parts are.
+        atol = bound * (8 * float(wanted.abs().max()) if number < 3 and kind != "nothing" else 1e-3)
+        torch.testing.assert_close(got.double(), wanted, rtol=bound, atol=atol)
+    assert not any(report.left or report.reason for report in compiled.reports), compiled.reports
+
+
+def test_products_within_transforms_and_of_integers() -> None:
+    def function(x: Any) -> Any:
+        named = (
+            torch.prod(input=x, dim=1),
+            torch.cumprod(input=x, dim=0),
+            x.prod(axis=-1, keepdim=True),
+            x.cumprod(axis=1),
+        )
+        return torch.func.grad(lambda y: (y.prod(0) * y[0].cumprod(-1)).sum())(x), (x * 4).long().prod(1), *named
+
+    x = torch.randn(3, 4, requires_grad=True)
+    torch.testing.assert_close(compiled_of(function)(x), function(x))
+    number = torch.randn((), requires_grad=True)
+    torch.testing.assert_close(torch.autograd.grad(compiled_of(lambda x: x.prod() * 2)(number), number)[0].item(), 2.0)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_medians_of_long_columns(dynamic: bool) -> None:
+    def function(x: Any) -> Any:
+        found = x.median(0), x.kthvalue(3, 1, True), x.nanmedian(1)
+        return *(one.values for one in found), *(x.gather(1, found[1].indices), x.median(0).values * 2)
+
+    same(function, *((torch.randn(rows, rows + 3, 2, requires_grad=True),) for rows in (70, 81)), dynamic=dynamic)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_one_row_that_is_put_at_many_places(dtype: Any) -> None:
+    def function(x: Any, i: Any, v: Any) -> Any:
+        rows = (
+            x.index_put((i,), v),
+            x.index_put((i,), v[0]),
+            torch.ops.aten.index_put(x, [None, i % 6], v[0, :1]),
+            x.clone(),
+        )
+        rows[3][i] = 3
+        some = (
+            x.index_fill(1, i % 6, 2),
+            x.index_put((i, i % 6), v[0, 2:3], accumulate=True),
+            x.scatter(0, i[:, None], 7),
+        )
+        many = torch.zeros_like(x), torch.zeros(4, 6, dtype=dtype), torch.zeros(4, 6, dtype=dtype)
+        wide = i[:, None] % 6 + torch.zeros_like(i)[:3]
+        added = many[0].index_add(0, i, v.expand(7, 6)), many[1].scatter_add(1, wide[:4] % 6, x[:4, :3])
+        return *rows, *some, *added, many[2].index_put((i % 4,), v[0, 0], accumulate=True)
+
+    x, v = torch.arange(30).view(5, 6).to(dtype), torch.arange(6).to(dtype)[None]
+    i = torch.tensor([3, 0, 3, 1, 4, 3, 2])
+    if dtype.is_floating_point:
+        x, v = x.requires_grad_(), v.requires_grad_()
+    same(function, (x, i, v), (x, i, v))
+
+
+@pytest.mark.parametrize("shape", [(600, 70), (1100, 64), (2, 515, 65)])
+def test_long_columns_that_no_sum_goes_along_are_read_once(shape: tuple[int, ...]) -> None:
+    def function(x: Any) -> Any:
+        x = x[-1] if x.ndim > 2 else x
+        positive = x > 0
+        product = torch.where(positive, 1, x.double()).prod(0)
+        return positive.sum(0), product, (x == 0).any(0), (x < 9).all(0), (x * 2).amin(0)
+
+    x = torch.rand(shape) * 3 - 1.5
+    x[..., 513, 7], x[..., 3] = 0, -x[..., 3].abs()
+    same(function, (x,), tolerance=1e-12)
+    assert explain(compiled_of(function), x).graphs[0].read < 2 * x[..., :1, :].nbytes * shape[-2]

@@ -15,7 +15,7 @@ T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64)
 E = ts.dtype_var("E", ts.bf16, ts.f16, ts.f32, ts.f64, ts.i8, ts.u8, ts.i16, ts.i32, ts.i64)
 I = ts.dtype_var("I", ts.i64, ts.i32)  # noqa: E741
 A = ts.dtype_var("A", ts.bf16, ts.f16, ts.f32, ts.f64, ts.i8, ts.u8, ts.i16, ts.i32, ts.i64)
-V, N, L, C, D = ts.dims("V N L C D")
+V, N, L, M, C, D = ts.dims("V N L M C D")
 
 DIGIT = 8
 """Bits of a digit that tokens are sorted by. Counts of the lowest digit come first, one for each block of tokens."""
@@ -207,7 +207,7 @@ def scatter_elements(
 def scatter_in_turn(
     x: ts.Tensor[V, N, E] | None,
     index: ts.Tensor[L, I],
-    source: ts.Tensor[L, N, E],
+    source: ts.Tensor[M, N, E],
     out: ts.Tensor[V, N, A],
     padding: I64,
     kind: Constant,
@@ -215,7 +215,10 @@ def scatter_in_turn(
     BV: Constant = 8,
     BN: Constant = 256,
 ):
-    """Do the same, from zeros where nothing is given, without an order: a program takes all tokens for some columns."""
+    """Do the same, from zeros where nothing is given, without an order: a program takes all tokens for some columns.
+
+    All tokens may have the same row, the only one of the source.
+    """
     for n in ts.tile.grid((N, BN)):
         for v in ts.tile.range(0, V, BV):
             if x is None:
@@ -225,7 +228,7 @@ def scatter_in_turn(
         for t in ts.tile.range(0, L):
             row = index[t].to(ts.i64)
             if (row >= 0) & (row < V) & (row != padding):
-                one = source[t, n : n + BN].to(acc)
+                one = source[ts.tile.minimum(t, M - 1), n : n + BN].to(acc)
                 if kind == "put":
                     out[row, n : n + BN] = one
                 elif kind == "sum":

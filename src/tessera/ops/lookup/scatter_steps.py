@@ -38,4 +38,5 @@ def _launch(results: Arguments, x: Any, index: Any, source: Any, kind: str) -> N
 SCATTER = Step("scatter_rows", "(Tensor x, Tensor index, Tensor source, str kind) -> Tensor", _results, _launch)
 """Rows `(V, N)` of `x`, with those of `source` `(L, N)` added to the rows `(L,)` that an index says, in their order, or
 the last one of each row in its place (`kind`: `sum` or `put`); rows of one element may also be combined by `prod`,
-`max` and `min`. A number that is no row's is passed over."""
+`max` and `min`. A number that is no row's is passed over. On a CPU the source may be one row `(1, N)`, which is taken
+each time."""

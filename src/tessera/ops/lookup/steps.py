@@ -60,7 +60,7 @@ def in_turn(x: Any, index: Any, source: Any, out: Any, kind: str, padding: int =
     Args:
         x: rows `(V, N)`, None for zeros.
         index: the row of each of the source.
-        source: rows `(L, N)`.
+        source: rows `(L, N)`, or `(1, N)` for one that is taken each time.
         out: what is written, as `x`.
         kind: how rows are combined with those that are there.
         padding: a row that does not count, -1 for none.

@@ -166,18 +166,23 @@ class Cutter:
         return not any(root_of(value).owner in one.places for one, value in read)
 
     def _repeat_maps(self) -> None:
-        """Let readers compute again what follows from one array by few maps: they need not read what a group writes."""
+        """Let readers compute again what follows from one array by few maps: they need not read what a group writes.
+
+        Groups of maps alone are read for what they write, but for places, which follow from no array.
+        """
         for group in list(dict.fromkeys(self._home.values())):
             for op in group.places:
-                if isinstance(op, MapOp | CastOp) and (group.reduced or group.parts):
+                if isinstance(op, MapOp | CastOp):
                     self._repeat(op, group)
 
     def _repeat(self, op: Operation, group: Group) -> None:
         readers = self._readers_of(op, group)
-        chain = self._chain(op.results[0], group.places)
-        if not readers or not chain:
+        chain = self._chain(op.results[0], group.places) if readers else ()
+        if not chain:
             return
         alone = Group(group.axes, {one: group.places[one] for one in group.places if one in chain})
+        if alone.inputs() and not (group.reduced or group.parts):
+            return
         full = [value for value, place in dict.fromkeys(reads_of(alone)) if len(set(place) - {NONE}) == len(group.axes)]
         read = {reader: reader.inputs() for reader in readers}
         more = sum(_bits(value) for inputs in read.values() for value in full if value not in inputs)

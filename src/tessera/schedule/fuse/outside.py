@@ -44,8 +44,10 @@ def prepare(graph: GraphOp) -> None:
     for op in list(graph.body.block.ops):
         if isinstance(op, ReduceOp):
             for one in _by_runs(op):
-                _make_rows(one)
                 _take_parts(one)
+    for op in list(graph.body.block.ops):
+        if isinstance(op, ReduceOp):
+            _make_rows(op)
     for op in list(graph.body.block.ops):
         if (not isinstance(op, PLACED) and not is_view(op)) or (isinstance(op, ReduceOp) and library_reduces(op)):
             _write_constants(op)

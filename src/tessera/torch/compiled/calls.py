@@ -15,6 +15,7 @@ from tessera.torch.compiled.between import between
 from tessera.torch.compiled.cells import gated, remembered
 from tessera.torch.compiled.encoder import encoded, several_heads
 from tessera.torch.compiled.larger import enlarged
+from tessera.torch.compiled.products import multiplied, running
 from tessera.torch.compiled.sampling import placed, sampled
 from tessera.torch.compiled.shrinking import shrunk
 
@@ -31,6 +32,10 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
     _functional.softshrink: shrunk,
     _functional.affine_grid: placed,
     torch.pdist: between,
+    torch.prod: multiplied,
+    torch.Tensor.prod: multiplied,
+    torch.cumprod: running,
+    torch.Tensor.cumprod: running,
     torch._native_multi_head_attention: several_heads,
     torch._transformer_encoder_layer_fwd: encoded,
     torch.gru_cell: gated,

@@ -10,6 +10,7 @@ from typing import Any
 from tessera import ops
 from tessera.ir.graph.types import ONE, ArrayType, array_type, product
 from tessera.numerics.dtypes import computed_in, i64
+from tessera.runtime.device import CPU
 from tessera.target.dims import Dim
 from tessera.torch.compiled.convert import Converter
 from tessera.torch.compiled.registry import row
@@ -91,11 +92,27 @@ def _middle(c: Converter, x: Any, axis: int) -> Any:
 def _at(c: Converter, x: Any, place: Any, axis: int, keepdim: bool) -> list[Any]:
     """Return what is at a place in order along a dimension, and where it comes from."""
     dims, axis = list(c.dims(x)), axis % len(c.dims(x))
-    found = c.library(partial(_in_order, axis, False), [x], [array_type(x), ArrayType.of(dims, i64)])
+    found = _by_rows(c, x, axis)
     dims[axis] = ONE
     places: list[Any] = [place if other == axis else other for other in range(len(dims))]
     parts = [c.w.take(one, places, dims) for one in found]
     return parts if keepdim else [c.w.without(one, [axis]) for one in parts]
+
+
+LONG = 64
+"""Elements from which on a CPU puts columns in order as rows of a copy: their own are a line of the cache apart."""
+
+
+def _by_rows(c: Converter, x: Any, axis: int) -> list[Any]:
+    """Return elements in order along a dimension, and where they come from."""
+    dims = c.dims(x)
+    order = [*(at for at in range(len(dims)) if at != axis), axis]
+    length = dims[axis].value(c.w.hints)
+    if order == sorted(order) or c.device.type != CPU.kind or length is None or length < LONG:
+        return c.library(partial(_in_order, axis, False), [x], [array_type(x), ArrayType.of(dims, i64)])
+    x = c.copied(c.w.transpose(x, order))
+    found = c.library(partial(_in_order, -1, False), [x], [array_type(x), ArrayType.of(c.dims(x), i64)])
+    return [c.w.transpose(one, [order.index(at) for at in range(len(dims))]) for one in found]
 
 
 @row("mode.default")

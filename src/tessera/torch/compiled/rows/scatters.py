@@ -7,11 +7,14 @@ from functools import partial
 from math import prod
 from typing import Any
 
+from tessera.ir.graph.points import CastOp, FullOp
 from tessera.ir.graph.types import ONE, ZERO, array_type, ordered
+from tessera.ir.graph.views import BroadcastOp, ReshapeOp
 from tessera.numerics import dtypes
 from tessera.numerics.functions import identity_of
 from tessera.ops.lookup.scatter_steps import SCATTER
 from tessera.ops.lookup.steps import BACKWARD
+from tessera.runtime.device import CPU
 from tessera.target.dims import Dim
 from tessera.torch.compiled.convert import Converter, is_value
 from tessera.torch.compiled.registry import row
@@ -37,8 +40,17 @@ def _rows_put(c: Converter, x: Any, index: Any, source: Any, kind: str) -> Any:
     count = c.dims(x)[0]
     if count.is_static and count.scale > _MOST_ROWS:
         raise Unknown("more rows than are numbered")
-    given = [x, index, c.w.cast(source, c.w_dtype(x))]
-    return c.library(partial(_scattered, kind), given, [array_type(x)])[0]
+    source = c.w.cast(source, c.w_dtype(x))
+    if kind == "sum" and c.device.type == CPU.kind and _is_zero(x) and c.dims(source)[0] == c.dims(index)[0]:
+        return c.library(partial(_summed, -1), [source, index], [array_type(x)], [count])[0]
+    return c.library(partial(_scattered, kind), [x, index, source], [array_type(x)])[0]
+
+
+def _is_zero(x: Any) -> bool:
+    """Return whether an array is zeros, which a sum on a CPU need not read."""
+    while isinstance(x.owner, BroadcastOp | ReshapeOp | CastOp):
+        x = x.owner.operands[0]
+    return isinstance(x.owner, FullOp) and x.owner.number == 0
 
 
 def _scattered(kind: str, x: Any, index: Any, source: Any) -> Any:
@@ -82,7 +94,8 @@ def _index_put(c: Converter, x: Any, indices: Sequence[Any], values: Any, accumu
     lead = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
     shared = list(c.w.broadcast_dims([c.dims(index) for index in given.values()], "indices"))
     sizes, others = [dims[axis] for axis in axes], [dims[axis] for axis in left]
-    source = c.w.broadcast_to(values, [*others[:lead], *shared, *others[lead:]])
+    each = [ONE] * len(shared) if _repeats(c, values, shared, len(others) - lead) else shared
+    source = c.w.broadcast_to(values, [*others[:lead], *each, *others[lead:]])
     place = _linear(c, [c.w.broadcast_to(given[axis], shared) for axis in axes], sizes)
     # What is indexed comes first; the rest is a row.
     first, inner = [*axes, *left], range(lead, lead + len(shared))
@@ -91,12 +104,26 @@ def _index_put(c: Converter, x: Any, indices: Sequence[Any], values: Any, accumu
         c,
         c.w.reshape(c.w.transpose(x, first), [_product(sizes), _product(others)]),
         c.w.reshape(place, [_product(shared)]),
-        c.w.reshape(c.w.transpose(source, turned), [_product(shared), _product(others)]),
+        c.w.reshape(c.w.transpose(source, turned), [_product(each), _product(others)]),
         "sum" if accumulate else "put",
     )
     back = c.w.reshape(found, [*sizes, *others])
     order = [first.index(axis) for axis in range(len(dims))]
     return back if order == sorted(order) else c.copied(c.w.transpose(back, order))
+
+
+def _repeats(c: Converter, values: Any, shared: Sequence[Dim], after: int) -> bool:
+    """Return whether all places get the same row, which is written once on a CPU.
+
+    Args:
+        c: the converter.
+        values: what is put, as long as it is not broadcast.
+        shared: the sizes of the places.
+        after: how many dimensions follow those of the places.
+    """
+    dims = c.dims(values)
+    own = dims[max(len(dims) - after - len(shared), 0) : max(len(dims) - after, 0)]
+    return c.device.type == CPU.kind and all(dim == ONE for dim in own)
 
 
 def _masked(c: Converter, x: Any, mask: Any, values: Any) -> Any:
@@ -118,7 +145,9 @@ def _linear(c: Converter, places: Sequence[Any], sizes: Sequence[Dim]) -> Any:
         found = own if found is None else c.w.apply("add", c.w.apply("mul", found, c.w.size(size, dtypes.i64)), own)
     if found is None or inside is None:
         raise Unknown("places along no dimension")
-    return c.w.apply("select", inside, found, -1, dtype=dtypes.i64)
+    found = c.w.apply("select", inside, found, -1, dtype=dtypes.i64)
+    whole = _product(sizes)
+    return c.w.cast(found, dtypes.i32) if whole.is_static and whole.scale <= _MOST_ROWS else found
 
 
 def scattered(c: Converter, x: Any, axis: int, index: Any, source: Any, kind: str) -> Any:
@@ -135,13 +164,14 @@ def scattered(c: Converter, x: Any, axis: int, index: Any, source: Any, kind: st
     _check(c, x, index)
     dims, thin = c.dims(x), c.dims(index)
     if not is_value(source):
-        source = c.w.broadcast_to(c.w.as_array(c.ready(source, c.w_dtype(x)), c.w_dtype(x)), thin)
+        each = [ONE] * len(thin) if _repeats(c, x, [], 0) else thin
+        source = c.w.broadcast_to(c.w.as_array(c.ready(source, c.w_dtype(x)), c.w_dtype(x)), each)
     elif list(map(ordered, c.dims(source))) != list(map(ordered, thin)):
         source = c.w.slice(source, [ZERO] * len(thin), [1] * len(thin), thin)
     places = [index if at == axis else c.w.iota(thin, at, dtypes.i64) for at in range(len(dims))]
     tokens, whole = _product(thin), _product(dims)
     flat = c.w.reshape(_linear(c, places, dims), [tokens])
-    found = _rows_put(c, c.w.reshape(x, [whole, ONE]), flat, c.w.reshape(source, [tokens, ONE]), kind)
+    found = _rows_put(c, c.w.reshape(x, [whole, ONE]), flat, c.w.reshape(source, [_product(c.dims(source)), ONE]), kind)
     return c.w.reshape(found, dims)
 
 
