@@ -881,7 +881,7 @@ _ROLES = (
         "ptx",
         "tiles-before-a-tensor-are-stored-in-bulk",
         "schedule/hopper/stores.py",
-        "if not all(map(nonnegative, op.offsets)):",
+        "if op.mask is None and not all(map(nonnegative, op.offsets)):",
         "if False:",
     ),
     _hopper(
