@@ -128,7 +128,7 @@ def packed_tiles(
         alike = blocks_above(steps - 1, rows, most, block, causal, of_keys)
         place = before + places - (own - alike)
         first = (own - 1 - places if of_keys else places) * block
-        listed, spare = W // heads, ts.tile.sum(total).to(ts.i64) + z
+        listed, spare = W // heads, ts.tile.sum(total.to(ts.i64)) + z
         for h in ts.tile.range(heads):
             start = h // share * (listed * share) + h % share
             at = (place.to(ts.i64) * share + start).to(ts.i32)
