@@ -39,7 +39,16 @@ from tessera.ops.attn.flash_kernels import (
     tile_of,
 )
 from tessera.ops.attn.mods import MB, NB, Mods
-from tessera.ops.attn.packed import COLUMNS, KEYS, QUERIES, ROOM, START_OF_KEYS, START_OF_NUMBERS, START_OF_QUERIES
+from tessera.ops.attn.packed import (
+    COLUMNS,
+    KEYS,
+    QUERIES,
+    ROOM,
+    START_OF_KEYS,
+    START_OF_NUMBERS,
+    START_OF_QUERIES,
+    taken,
+)
 
 L = ts.dims("L")
 
@@ -112,12 +121,9 @@ def deltas(
     acc: Constant,
     BM: Constant = 64,
 ):
-    """What is taken from the gradients of weights of a row: sum(grad·out), less the gradient of its logsumexp."""
+    """What is `taken` for each row."""
     for b, h, m in ts.tile.grid((B, 1), (H, 1), (M, BM)):
-        found = ts.tile.sum(grad[b, h, m : m + BM, :].to(acc) * out[b, h, m : m + BM, :].to(acc), 1)
-        if grad_lse is not None:
-            found = found - grad_lse[b, h, m : m + BM]
-        delta[b, h, m : m + BM] = found
+        delta[b, h, m : m + BM] = taken(grad, out, grad_lse, b, h, m, BM, acc)
 
 
 @ts.kernel
@@ -172,12 +178,12 @@ def query_gradients(
     BN: Constant,
 ):
     """Gradients of queries and of the bias: blocks of keys after each other."""
-    whole = tiles is None
+    packed = tiles is not None
     for x, y, first in ts.tile.grid(
-        (B if whole else 1, 1), (H if whole else 1, 1), (M if whole else W, BM if whole else 1)
+        (1 if packed else B, 1), (1 if packed else H, 1), (W if packed else M, 1 if packed else BM)
     ):
         z, h, m = tile_of(tiles, x, y, first)
-        b = z if whole else 0
+        b = 0 if packed else z
         group = h // (H // G)
         last, queries = of_tile(tiles, first, KEYS, N), of_tile(tiles, first, QUERIES, M)
         q0, k0 = of_tile(tiles, first, START_OF_QUERIES, 0), of_tile(tiles, first, START_OF_KEYS, 0)
@@ -188,12 +194,12 @@ def query_gradients(
         less = delta[b, h, n0 + m : n0 + m + BM][:, None]
         total = ts.tile.zeros((BM, D), acc)
         place = m + (last - queries)
-        row = square_row(mods, b, h, q0, z, m, H, M, None if whole else sequences)
+        row = square_row(mods, b, h, q0, z, m, H, M, sequences if packed else None)
         start = max(place - before, 0) // BN * BN if windowed else 0
         end = min(last, place + BM + after) if windowed else min(last, place + BM) if causal else last
         if blocks is not None:
             start, end = 0, listed(counts, b, h, m)
-        if not whole:
+        if packed:
             end = end if m < queries else 0
         # All of the bias has a gradient, zeros too.
         for i in ts.tile.range(0 if of_bias is not None else start, N if of_bias is not None else end, BN):
@@ -218,7 +224,7 @@ def query_gradients(
                 slopes_of = slopes_of * bend
             total = ts.tile.mma(slopes_of.to(q.dtype), keys, total)
         if of_q is not None:
-            put_rows(of_q, b, h, q0 + m, None if whole else queries - m, total * scale.to(acc))
+            put_rows(of_q, b, h, q0 + m, queries - m if packed else None, total * scale.to(acc))
 
 
 @ts.kernel

@@ -13,7 +13,7 @@ from tessera.ops.attn.packed import COLUMNS, FIRST, HEAD, KEYS, QUERIES, SEQUENC
 T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64)
 U = ts.dtype_var("U", ts.bf16, ts.f16, ts.f32, ts.f64)
 S = ts.dtype_var("S", ts.f32, ts.f64)
-B, H, G, M, N, D, E, P, R, W, Z = ts.dims("B H G M N D E P R W Z")
+B, H, G, M, N, D, E, P, R, W = ts.dims("B H G M N D E P R W")
 INF = float("inf")
 LOG2E = 1.4426950408889634
 
@@ -247,12 +247,12 @@ def forward(
     their blocks of queries. `blocks` lists the blocks of keys that a
     block of queries sees, first the `partials` of which it sees a part.
     """
-    whole = tiles is None
+    packed = tiles is not None
     for x, y, last in ts.tile.grid(
-        (B if whole else 1, 1), (H if whole else 1, 1), (M if whole else W, BM if whole else 1)
+        (1 if packed else B, 1), (1 if packed else H, 1), (W if packed else M, 1 if packed else BM)
     ):
         z, h, m = tile_of(tiles, x, y, last)
-        b = z if whole else 0
+        b = 0 if packed else z
         group = h // (H // G)
         keys, queries = of_tile(tiles, last, KEYS, N), of_tile(tiles, last, QUERIES, M)
         q0, k0 = of_tile(tiles, last, START_OF_QUERIES, 0), of_tile(tiles, last, START_OF_KEYS, 0)
@@ -261,10 +261,10 @@ def forward(
         tops = ts.tile.full((BM,), -INF, acc)
         sums = ts.tile.zeros((BM,), acc)
         place = m + (keys - queries)
-        row = square_row(mods, b, h, q0, z, m, H, M, None if whole else sequences)
+        row = square_row(mods, b, h, q0, z, m, H, M, sequences if packed else None)
         start = max(place - before, 0) // BN * BN if windowed else 0
         end = min(keys, place + BM + after) if windowed else min(keys, place + BM) if causal else keys
-        if not whole:
+        if packed:
             end = end if m < queries else 0
         if blocks is not None:
             start, end = 0, listed(counts, b, h, m)
@@ -294,7 +294,7 @@ def forward(
             total = total * kept[:, None]
             tops = most_of
         sums_or_one = ts.tile.where(sums == 0.0, 1.0, sums) if empties else sums
-        left = None if whole else queries - m
+        left = queries - m if packed else None
         made = finished(grown(total, mods) / sums_or_one[:, None], mods, b, h, m, H)
         put_rows(out, b, h, q0 + m, left, made)
         if lse is not None:

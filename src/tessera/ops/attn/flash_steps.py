@@ -16,7 +16,7 @@ from tessera.ops.attn.blocks import PART_KEYS, Blocks
 from tessera.ops.attn.drops import BY_NUMBER, BY_TENSOR
 from tessera.ops.attn.join import join
 from tessera.ops.attn.mods import NAMES, Mods
-from tessera.ops.attn.packed import ROOM, packed_deltas, room_for, tiles_of, together
+from tessera.ops.attn.packed import ROOM, lengths_between, packed_deltas, room_for, tiles_of, together
 from tessera.ops.epilogue.chain import Epilogue
 from tessera.ops.refusals import refused
 from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present, zeros
@@ -178,11 +178,7 @@ def _check_starts(call: Call) -> None:
     for name, starts, rows_of, most in packed:
         if starts is None or not arrays.view(starts, name).device.is_host:
             continue
-        found, total = np.asarray(starts).astype(int), int(rows_of.shape[2])
-        lengths = np.diff(found)
-        if found[0] != 0 or found[-1] != total or (lengths < 0).any():
-            help = f"it goes from 0 to {total} and does not decrease"
-            raise refused(f"{name} goes from {found[0]} to {found[-1]}", "bad-argument", help)
+        lengths = lengths_between(starts, name, int(rows_of.shape[2]))
         if lengths.max(initial=0) > most:
             help = f"max_seqlen_{name[-1]} is at least that"
             raise refused(f"a sequence of {name} has {lengths.max()} rows, not {most}", "bad-argument", help)

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 import tessera as ts
 from tessera.ops.annotations import I64, Constant
+from tessera.ops.refusals import refused
 from tessera.ops.steps import like
 
 T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64)
@@ -145,6 +148,13 @@ def packed_tiles(
                 tiles[spare * share + start, 0:COLUMNS] = ts.tile.zeros((COLUMNS,), ts.i32)
 
 
+@ts.function
+def taken(grad: Any, out: Any, grad_lse: Any, b: Any, h: Any, first: Any, count: Any, acc: Any) -> Any:
+    """Return what is taken from the gradients of weights of rows: sum(grad·out), less that of their logsumexp."""
+    found = ts.tile.sum(grad[b, h, first : first + count, :].to(acc) * out[b, h, first : first + count, :].to(acc), 1)
+    return found if grad_lse is None else found - grad_lse[b, h, first : first + count]
+
+
 @ts.kernel
 def packed_deltas(
     grad: ts.Tensor[1, H, M, E, T],
@@ -158,7 +168,7 @@ def packed_deltas(
     acc: Constant,
     BM: Constant = ROOM,
 ):
-    """What is taken from the gradients of weights of a row (`deltas`), and its logsumexp, from `number_of` on.
+    """What is `taken` for each row, and its logsumexp, from `number_of` on.
 
     Behind a sequence's last row the logsumexp is infinite, so that the rows that stand there have no weights.
     """
@@ -166,10 +176,7 @@ def packed_deltas(
         q0, queries = starts[z].to(ts.i64), (starts[z + 1] - starts[z]).to(ts.i64)
         first, after = number_of(starts, z), number_of(starts, z + 1)
         if first + m < after:
-            parts = grad[0, h, q0 + m : q0 + m + BM, :].to(acc) * out[0, h, q0 + m : q0 + m + BM, :].to(acc)
-            found = ts.tile.sum(parts, 1)
-            if grad_lse is not None:
-                found = found - grad_lse[0, h, q0 + m : q0 + m + BM]
+            found = taken(grad, out, grad_lse, 0, h, q0 + m, BM, acc)
             inside = m + ts.tile.arange(BM) < queries
             bases[0, h, first + m : first + m + BM] = ts.tile.where(inside, lse[0, h, q0 + m : q0 + m + BM], INF)
             delta[0, h, first + m : first + m + BM] = ts.tile.where(inside, found, 0.0)
@@ -215,3 +222,22 @@ def together(heads: int) -> int:
 def room_for(bytes_of_row: int) -> int:
     """Return of how many rows the L2 cache holds what programs read, by the bytes of one in all heads together."""
     return max(1, _SHARED_BYTES // bytes_of_row)
+
+
+def lengths_between(starts: Any, name: str, total: int) -> Any:
+    """Return how long the parts are whose begins are given, of an array on the host.
+
+    Args:
+        starts: where each part begins, and the end of the last one.
+        name: the argument's.
+        total: where the last one ends.
+
+    Raises:
+        CallError: `bad-argument` where they do not go from 0 to there, or decrease.
+    """
+    found = np.asarray(starts).astype(int)
+    lengths = np.diff(found)
+    if found[0] != 0 or found[-1] != total or (lengths < 0).any():
+        help = f"it goes from 0 to {total} and does not decrease"
+        raise refused(f"{name} goes from {found[0]} to {found[-1]}", "bad-argument", help)
+    return lengths

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite, prod
 from numbers import Real
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from tessera.ops import arrays, rows
 from tessera.ops.attn import paged_kernels as kernels
 from tessera.ops.attn.flash import Layout, by_layout, flash_attention
 from tessera.ops.attn.flash_steps import FAR, accumulator
+from tessera.ops.attn.packed import lengths_between
 from tessera.ops.attn.paged_steps import MERGE, PAGED, PagedCall, append, blocks_of
 from tessera.ops.operation import library_op
 from tessera.ops.refusals import checked, refused
@@ -333,10 +334,7 @@ def _check_prefix(lengths: Any, groups: Any, q: Any) -> None:
     if groups.shape[0] < 1:
         raise refused("prefix_groups has no element", "wrong-shape", "it has one more than groups")
     if isinstance(groups, np.ndarray):
-        found, batch = cast("Any", groups).astype(int), int(q.shape[0])
-        if found[0] != 0 or found[-1] != batch or (np.diff(found) < 0).any():
-            help = f"it goes from 0 to {batch} and does not decrease"
-            raise refused(f"prefix_groups goes from {found[0]} to {found[-1]}", "bad-argument", help)
+        lengths_between(groups, "prefix_groups", int(q.shape[0]))
 
 
 def _check_f32(array: Any, name: str) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.ir import Block, Region, SSAValue
 from xdsl.rewriter import InsertPoint
 
 from tessera.data import dataclass
@@ -84,7 +84,8 @@ def _divide(store: StoreOp) -> None:
     for op in moved[:-1]:
         whole.add_op(op.clone(copies))
     value = copies.get(store.value, store.value)
-    whole.add_op(_located(StoreOp(value, store.tensor, begins, store.size_list, store.dropped), store))
+    in_whole = Inserter(InsertPoint.at_end(whole), store)
+    in_whole.add(StoreOp(value, store.tensor, begins, store.size_list, store.dropped))
     branch = scf.IfOp(test, [], Region(whole), Region(part))
     decisions.WHOLE_STORE.write(branch)
     insert.add(branch)
@@ -93,8 +94,3 @@ def _divide(store: StoreOp) -> None:
         part.add_op(op)
     whole.add_op(scf.YieldOp())
     part.add_op(scf.YieldOp())
-
-
-def _located(op: Operation, like: Operation) -> Operation:
-    op.location = like.location
-    return op

@@ -138,11 +138,8 @@ class Converter:
         tensors = [(node, node.meta["val"]) for node in places if isinstance(node.meta.get("val"), torch.Tensor)]
         self._arguments = tuple(places.index(node) for node, _ in tensors)
         if not tensors and not held:
-            with no_modes():
-                held, self._constants = (
-                    [None],
-                    (torch.zeros((), device=self.device),),
-                )  # something that tells the device
+            with no_modes():  # something that tells the device
+                held, self._constants = [None], (torch.zeros((), device=self.device),)
         tensors += list(zip(held, self._constants, strict=True))
         if not all(isinstance(fake, torch.Tensor) for _, fake in tensors):
             raise Unknown("a constant that is no tensor")
