@@ -626,15 +626,15 @@ def names_size_of(kernel: KernelOp, extent: SSAValue, tensor: SSAValue, axis: in
     return isinstance(owner, ConstantOp) and size == str(owner.python_value)
 
 
-def moved_bytes(grid: GridOp, axis: int) -> int:
-    """Return how many bytes a program loads and stores that others along a dimension of the grid do not."""
+def moved_bytes(grid: GridOp, axis: int) -> list[int]:
+    """Return the bytes of each tile that a program loads or stores and that others along a grid's dimension do not."""
     varying = _varying(grid, grid.body.block.args[axis])
-    moved = 0
+    moved: list[int] = []
     for op in grid.walk():
         if isinstance(op, LoadOp | LoadFlatOp | GatherOp | StoreOp | StoreFlatOp | ScatterOp):
             tile = op.result if isinstance(op, LoadOp | LoadFlatOp | GatherOp) else op.value
             if any(operand in varying for operand in op.operands):
-                moved += prod(shape_of(tile.type)) * dtype_of(element_of(tile.type)).bytes
+                moved.append(prod(shape_of(tile.type)) * dtype_of(element_of(tile.type)).bytes)
     return moved
 
 

@@ -40,14 +40,12 @@ from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
 from tessera.ir.tile.structure import GridOp, profile_of
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of, index
+from tessera.numerics.functions import COMBINE
 
 Axis = tuple[SSAValue, int]
 """A dimension of one tile."""
 Key = tuple[int, ...]
 """Which part of a tile: a number in each dimension."""
-
-COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
-"""By reduction, the function that combines the results of two parts."""
 
 
 class Dimensions:

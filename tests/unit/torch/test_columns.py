@@ -13,6 +13,7 @@ import tessera as ts
 torch: Any = pytest.importorskip("torch")
 functional: Any = torch.nn.functional
 compiled: Any = pytest.importorskip("tessera.torch.compiled.backend")
+explain: Any = pytest.importorskip("tessera.torch").explain
 
 
 def check(
@@ -84,6 +85,98 @@ def test_rows_and_columns_of_one_array_are_one_kernel() -> None:
 
     # Backwards one kernel reads both arrays; two combine what its programs leave of either column.
     assert check(normed, (4096, 96), (96,), (96,), backward=True)[1] <= 3
+
+
+def _normed(n: int) -> Callable[..., Any]:
+    return lambda x, w, b: functional.layer_norm(x, (n,), w, b)
+
+
+@pytest.mark.parametrize(
+    ("rows", "n", "dtype"),
+    [
+        (1024, 96, "float32"),
+        (530, 1000, "float32"),
+        (513, 1025, "bfloat16"),
+        (600, 2048, "float32"),
+        (513, 7, "bfloat16"),
+    ],
+)
+def test_a_program_that_combines_columns_of_its_rows_takes_them_in_steps(rows: int, n: int, dtype: str) -> None:
+    found = check(_normed(n), (rows, n), (n,), (n,), backward=True, dtype=dtype)
+    assert found[1] <= 3
+
+
+@pytest.mark.parametrize("fn", ["sum", "amax", "amin"])
+def test_combined_columns_of_rows_by_any_function(fn: str) -> None:
+    def rows_and_columns(x: Any) -> Any:
+        return torch.cat((x.softmax(-1).amax(-1), getattr(torch, fn)(x, 0), x.sum(0)))
+
+    check(rows_and_columns, (777, 130))
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes"),
+    [
+        (lambda x, w: x.sub(x.mean(-1, keepdim=True)).view(12, 4, 5) * w.view(12, 1, 1), ((2, 6, 20), (12,))),
+        (lambda x, w: x.softmax(-1).reshape(24, 5).mul(w[:, None]).to(torch.float64), ((4, 6, 5), (24,))),
+        (lambda x, w: x.softmax(-1).view(4, 1, 6, 5).add(w.view(1, 1, 1, 1)).gt(0.5), ((4, 6, 5), (1,))),
+        (lambda x, w: functional.group_norm(x, 3, w, w).relu() * 3, ((2, 6, 5, 7), (6,))),
+    ],
+)
+def test_what_follows_a_reshape_joins_the_kernel_before_it(function: Any, shapes: Any) -> None:
+    assert check(lambda x, w: function(x, w).to(x.dtype), *shapes) == [1]
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes"),
+    [
+        (lambda x, w: x.sub(x.mean(-1, keepdim=True)).view(2, 6, 20) * w[:, None], ((2, 3, 40), (6,))),
+        (lambda x, w: (x.exp().reshape(4, 6, 5) + w.view(1, 6, 1)).sigmoid().view(4, 3, 10) * 2, ((4, 30), (6,))),
+        (lambda x, w: functional.instance_norm(x) * w[:, None, None], ((2, 6, 5, 7), (6,))),
+        (lambda x, w: x.softmax(-1).reshape(5, 24) * w, ((4, 30), (24,))),  # no dimension stays
+        (lambda x, w: x.exp().view(6, 20) * w, ((6, 5, 4), (20,))),  # computed of arrays alone, in either shape
+        (lambda x, w: x.softmax(-1).view(6, 20) + w.cumsum(-1), ((6, 5, 4), (6, 20))),  # not repeated
+        (lambda x, w: x.exp().view(0, 6) * w, ((0, 2, 3), (6,))),
+        (lambda x, w: (x.exp().view(2, 6, 1, 5) * w).view(12, 5).sum(-1), ((2, 3, 2, 5), (5,))),
+    ],
+)
+def test_reshapes_of_any_kind(function: Any, shapes: Any) -> None:
+    check(function, *shapes)
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("shape", [(2, 6, 9, 11), (3, 24), (1, 6, 33), (2, 12, 3, 2, 5)])
+def test_group_norms_both_ways(shape: tuple[int, ...], dtype: str, affine: bool) -> None:
+    def normed(x: Any, w: Any, b: Any) -> Any:
+        found = functional.group_norm(x, 3, w if affine else None, b if affine else None)
+        return found if affine else found * w.sum() + b.sum()
+
+    assert check(normed, shape, shape[1:2], shape[1:2], backward=True, dtype=dtype)[0] <= (1 if affine else 3)
+
+
+@pytest.mark.parametrize("keepdim", [True, False])
+@pytest.mark.parametrize("shape", [(1024, 33), (40, 70), (3, 640, 9)])
+def test_a_mean_comes_with_its_variance(shape: tuple[int, ...], keepdim: bool) -> None:
+    def centred(x: Any) -> Any:
+        mean, deviation = x.mean(-2, keepdim=keepdim), x.std(-2, keepdim=keepdim)
+        return (x - (mean if keepdim else mean.unsqueeze(-2))) / (
+            (deviation if keepdim else deviation.unsqueeze(-2)) + 1
+        )
+
+    assert check(centred, shape) == [1 if shape[-2] <= 512 else 3]
+
+
+def test_gradients_of_cross_entropy_compute_logits_again() -> None:
+    """What is kept for them is a number or two a row, and not all logarithms."""
+    torch._dynamo.reset()
+    x = torch.randn(64, 1000, requires_grad=True)
+    run = torch.compile(lambda x: functional.cross_entropy(x, torch.arange(64)), backend=compiled.backend)
+    forward, _ = explain(lambda: run(x).backward()).graphs
+    assert forward.written < x.nbytes // 10
+    exact = x.detach().double().requires_grad_()
+    functional.cross_entropy(exact, torch.arange(64)).backward()
+    torch.testing.assert_close(x.grad.double(), exact.grad, rtol=1e-5, atol=1e-7)
 
 
 def test_rows_of_two_arrays_are_one_kernel() -> None:

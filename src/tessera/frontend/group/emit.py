@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from math import prod
 
+from xdsl.dialects import scf
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tessera.data import dataclass
@@ -26,8 +28,12 @@ from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, index
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType, computed_in
-from tessera.numerics.functions import identity_of
+from tessera.numerics.functions import COMBINE, identity_of
+from tessera.schedule.fuse.outside import power_of_two
 from tessera.schedule.fuse.places import NONE, Place, is_view, source_place
+
+STEP = 2048
+"""Elements of the rows that a program computes at a time which combines columns of many rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +83,13 @@ class Emitter:
         grid = GridOp(extents, [self._shape.axes[number].block for number in kept])
         self._offsets = dict(zip(kept, grid.body.block.args, strict=True))
         self._block = grid.body.block
-        self._store()
+        results = self._results()
+        along = self._steps_along()
+        if along is None:
+            for access, value in results:
+                self._store_one(access, value)
+        else:
+            self._store_in_steps(along, results)
         self._block = entry
         self._add(grid)
 
@@ -93,12 +105,68 @@ class Emitter:
         access = next(one for one in self._shape.accesses if axis in self._shape.whole_along(one))
         return self._add(DimOp(self._arguments[access], self._shape.along(access).index(axis))).results[0]
 
-    def _store(self) -> None:
+    def _results(self) -> list[tuple[Access, SSAValue]]:
+        """Return what is stored, and where."""
         end = self._ops.last_op
         assert end is not None, "a group ends with its yield"
-        for access in self._shape.accesses:
-            if access.is_result:
-                self._store_one(access, end.operands[access.number])
+        return [(access, end.operands[access.number]) for access in self._shape.accesses if access.is_result]
+
+    def _steps_along(self) -> int | None:
+        """Return the axis along which a program takes several rows one after the other, None where it takes none so."""
+        if all(axis.block for axis in self._shape.axes):
+            return None
+        parts = {access.part for access in self._shape.accesses} - {NONE}
+        found = [number for number, axis in enumerate(self._shape.axes) if parts & {*axis.parts}]
+        return found[0] if found and self._step(found[0]) < self._sizes[found[0]] else None
+
+    def _step(self, along: int) -> int:
+        """Return how many rows a program computes at a time."""
+        row = prod(self._sizes[number] for number, axis in enumerate(self._shape.axes) if not axis.block)
+        return min(max(STEP // power_of_two(row), 1), self._sizes[along])
+
+    def _store_in_steps(self, along: int, results: Sequence[tuple[Access, SSAValue]]) -> None:
+        """Store what a program computes of its rows, some of them at a time, and then what it combined of all.
+
+        Args:
+            along: the axis that it takes in steps.
+            results: what is stored, and where.
+        """
+        outside, start, count = self._block, self._offsets[along], self._sizes[along]
+        step = self._step(along)
+        self._resize(along, step)
+        body = self._block = Block(arg_types=[index])
+        self._offsets[along] = self._add(ElementwiseOp("add", [start, body.args[0]])).results[0]
+        combined = {(value, access.place): value.owner for access, value in results if access.part != NONE}
+        for access, value in results:
+            if access.part == NONE:
+                self._store_one(access, value)
+        tiles = [self._counted_in(op, self._value(op.source, place), place) for (_, place), op in combined.items()]
+        sums = list[SSAValue]()
+        for op, tile in zip(combined.values(), tiles, strict=True):
+            before = body.insert_arg(tile.ssa.type, len(body.args))
+            sums.append(self._add(ElementwiseOp(COMBINE[op.fn.data], [before, tile.ssa])).results[0])
+        self._add(scf.YieldOp(*sums))
+        self._block = outside
+        first = [self._neutral(op, tile) for op, tile in zip(combined.values(), tiles, strict=True)]
+        bounds = [self._add(ConstantOp(each, index)).results[0] for each in (0, count, step)]
+        loop = self._add(scf.ForOp(*bounds, first, body))
+        self._offsets[along] = start
+        self._resize(along, count)
+        self._held.clear()
+        for (key, op), tile, total in zip(combined.items(), tiles, loop.results, strict=True):
+            self._held[key] = self._over(op, Held(total, tile.axes), along)
+        for access, value in results:
+            if access.part != NONE:
+                self._store_one(access, value)
+
+    def _resize(self, along: int, size: int) -> None:
+        self._sizes = [size if number == along else each for number, each in enumerate(self._sizes)]
+
+    def _neutral(self, op: PartsOp, like: Held) -> SSAValue:
+        """Return a tile of what changes nothing when it is combined."""
+        element = element_of(like.ssa.type)
+        number = self._add(ConstantOp(identity_of(op.fn.data, dtype_of(element)), element)).results[0]
+        return self._add(SplatOp(number, shape_of(like.ssa.type))).results[0]
 
     def _store_one(self, access: Access, value: SSAValue) -> None:
         axes, whole = self._shape.along(access), self._shape.whole_along(access)
@@ -218,14 +286,24 @@ class Emitter:
         return held
 
     def _combined(self, op: PartsOp, held: Held, at: Place) -> Held:
-        """Return a reduction of a program's elements along an axis, of which those outside the array do not count."""
+        """Return a reduction of a program's elements along an axis."""
+        return self._over(op, self._counted_in(op, held, at), self._axis_of(op, at))
+
+    def _axis_of(self, op: PartsOp, at: Place) -> int:
         part = at[op.axis.data]
         (axis,) = (number for number, each in enumerate(self._shape.axes) if part in each.parts)
+        return axis
+
+    def _counted_in(self, op: PartsOp, held: Held, at: Place) -> Held:
+        """Return elements that are combined along an axis, of which those outside the array do not count."""
+        axis = self._axis_of(op, at)
         dtype = dtype_of(element_of(held.ssa.type))
         end = Held(self._cast(self._extents[axis], element_type(dtypes.i64)), ())
-        inside = self._mapped("lt", [self._counted(part, dtypes.i64), end])
+        inside = self._mapped("lt", [self._counted(at[op.axis.data], dtypes.i64), end])
         neutral = self._constant(identity_of(op.fn.data, dtype), dtype)
-        held = self._spread(self._mapped("select", [inside, held, neutral]), tuple(sorted({*held.axes, axis})))
+        return self._spread(self._mapped("select", [inside, held, neutral]), tuple(sorted({*held.axes, axis})))
+
+    def _over(self, op: PartsOp, held: Held, axis: int) -> Held:
         tile = self._add(TileReduceOp(held.ssa, held.axes.index(axis), op.fn.data)).results[0]
         return Held(tile, tuple(other for other in held.axes if other != axis))
 

@@ -40,7 +40,6 @@ from tessera.schedule.fuse.outside import (
     goes_along_columns,
     goes_along_rows,
     is_static,
-    power_of_two,
     prepare,
 )
 from tessera.schedule.fuse.places import (
@@ -498,14 +497,18 @@ def _beside_rows(op: PartsOp, group: Group, along: int) -> int:
     """Return how many rows a program holds that combines columns of them, too; 0 where that is not worth it."""
     if not is_static(group.axes) or along in group.reduced or along != min(group.reduced) - 1:
         return 0
-    count = HELD // power_of_two(prod(group.axes[axis].scale for axis in group.reduced))
-    return min(count, OUTER) if count >= LEAST_ROWS and group.axes[along].scale >= count * FEW_PROGRAMS else 0
+    rows = group.axes[along].scale
+    if prod(group.axes[axis].scale for axis in group.reduced) > HELD or rows < LEAST_ROWS * FEW_PROGRAMS:
+        return 0
+    return min(max(1 << max(rows // PROGRAMS, 1).bit_length() - 1, LEAST_ROWS), OUTER)
 
 
-HELD = 1 << 13
-"""Elements of an array that a program holds which combines rows and, of several of them, columns."""
+HELD = 2048
+"""Elements of a row of a program that combines rows and, of several of them, columns."""
 LEAST_ROWS = 8
-"""Rows from which on what it writes is little beside what it need not read again."""
+"""Rows of a program from which on what it writes is little beside what it need not read again."""
+PROGRAMS = 1024
+"""That keep a GPU busy."""
 
 
 def _reduced(op: ReduceOp, place: Place) -> frozenset[int]:

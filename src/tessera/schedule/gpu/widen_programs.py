@@ -86,7 +86,7 @@ class WidenProgramsPass(GridPass):
 
     def _times(self, grid: GridOp, axis: int) -> int:
         """Return how many times as long tiles become along a dimension of the grid: a power of two."""
-        block, moved = grid.block_sizes[axis], moved_bytes(grid, axis)
+        block, moved = grid.block_sizes[axis], sum(moved_bytes(grid, axis))
         if block < LEAST_LENGTH or not moved:
             return 1
         most = min(-(-BYTES // moved), MOST_TIMES, MOST_ELEMENTS // largest_tile(grid))

@@ -44,7 +44,6 @@ _start: Callable[[Any], int] = torch.Tensor.data_ptr
 _any_bits: Callable[[Sequence[int]], int] = partial(reduce, or_)
 _WHOLE = (
     _aten._softmax,
-    _aten._log_softmax,
     _aten.native_layer_norm,
     _aten.gelu,
     _aten.silu,
@@ -77,6 +76,7 @@ _APART = (
     _aten.leaky_relu_backward,
     _aten.elu_backward,
     _aten.hardtanh_backward,
+    _aten._log_softmax,
     _aten._safe_softmax,
     _aten.native_dropout_backward,
     _aten.addmv,
@@ -130,7 +130,7 @@ def decompositions() -> dict[Any, Any]:
             if "Tensor_" not in overload and "_Tensor" not in overload:  # a range between tensors
                 table.pop(getattr(op, overload), None)
     table |= apart.table() | smoothing.table()
-    table[norms.LAYER_NORM] = norms.over_one_element(table[norms.LAYER_NORM])
+    table |= norms.table(table)
     return table | single.table(table) | nothing.table(table)
 
 

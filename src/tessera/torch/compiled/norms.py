@@ -1,14 +1,61 @@
-"""How gradients of norms are taken apart: PyTorch's way, but for norms over one element, which are exact."""
+"""How norms are taken apart: group norms for one kernel, layer norms of single elements to what is exact."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 torch: Any = import_module("torch")
+_computation_dtype: Callable[[Any], Any] = import_module("torch._prims_common").get_computation_dtype
 
 LAYER_NORM = torch.ops.aten.native_layer_norm_backward.default
+GROUP_NORM = torch.ops.aten.native_group_norm.default
+GROUP_NORM_BACKWARD = torch.ops.aten.native_group_norm_backward.default
+
+
+def table(usual: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
+    """Return how norms are taken apart, from how they usually are."""
+    return {
+        LAYER_NORM: over_one_element(usual[LAYER_NORM]),
+        GROUP_NORM: group_norm,
+        GROUP_NORM_BACKWARD: of_rows(usual[GROUP_NORM_BACKWARD]),
+    }
+
+
+def group_norm(
+    x: Any, weight: Any, bias: Any, samples: Any, channels: Any, size: Any, groups: int, eps: float
+) -> tuple[Any, Any, Any]:
+    """Return a group norm of `(samples, channels, …)` with means and reciprocal deviations of groups.
+
+    All of it works on groups, channels of a group and elements of a channel, so that nothing is reshaped between the
+    reductions and what reads their results.
+    """
+    each = channels // groups
+    rows = x.reshape(samples, groups, each, size).to(_computation_dtype(x.dtype))
+    variance, mean = torch.var_mean(rows, (2, 3), correction=0, keepdim=True)
+    rstd = torch.rsqrt(variance + eps)
+    found = (rows - mean) * rstd
+    if weight is not None:
+        found = found * weight.reshape(1, groups, each, 1)
+    if bias is not None:
+        found = found + bias.reshape(1, groups, each, 1)
+    statistics = [one.reshape(samples, groups).to(x.dtype) for one in (mean, rstd)]
+    return found.to(x.dtype).reshape(x.shape), statistics[0], statistics[1]
+
+
+def of_rows(usual: Callable[..., Any]) -> Callable[..., Any]:
+    """Return how the gradient of a group norm is taken apart: the usual way, of arrays whose channels are rows.
+
+    Both of its sums then go along the same dimensions of the same arrays.
+    """
+
+    def parts(grad: Any, x: Any, mean: Any, rstd: Any, weight: Any, samples: Any, channels: Any, size: Any, *rest: Any):
+        rows = [one.reshape(samples, channels, size) for one in (grad, x)]
+        first, *others = usual(*rows, mean, rstd, weight, samples, channels, size, *rest)
+        return (None if first is None else first.reshape(x.shape), *others)
+
+    return parts
 
 
 def over_one_element(usual: Callable[..., Any]) -> Callable[..., Any]:

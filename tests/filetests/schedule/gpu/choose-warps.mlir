@@ -39,7 +39,7 @@ tessera_tile.kernel @rows profile "fast" (
 }
 
 // -----
-// Without a product: one warp per 1024 elements of the largest tile.
+// Neighbours in memory of which each is computed on its own: 16 bytes a thread, of 16 warps at most.
 tessera_tile.kernel @row profile "fast" (
     %x: !tessera_tile.tensor<?xf32> as "x" dims ["N"] strides [1] stride_div [1] dim_div [1] written) {
   %n = tessera_tile.dim %x[0] : !tessera_tile.tensor<?xf32>
@@ -48,7 +48,7 @@ tessera_tile.kernel @row profile "fast" (
     %t = tessera_tile.load %x[%i] [8192] : !tessera_tile.tensor<?xf32> -> !tessera_tile.tile<8192xf32>
     tessera_tile.store %t, %x[%i] [8192] : !tessera_tile.tile<8192xf32>, !tessera_tile.tensor<?xf32>
   }
-  // CHECK: tessera_schedule.num_warps = #builtin.int<8>
+  // CHECK: tessera_schedule.num_warps = #builtin.int<16>
   tessera_tile.return
 }
 

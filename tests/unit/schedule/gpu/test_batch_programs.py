@@ -23,27 +23,27 @@ def note(kernel: Callable[..., Any], sizes: str, **knobs: int) -> str:
 @pytest.mark.parametrize("body", cases.BODIES, ids=lambda body: body.__name__)
 def test_rows_run_together(body: Any) -> None:
     made = cases._rows(body)  # pyright: ignore[reportPrivateUsage]
-    assert f"{16 if body is cases.looped else 128} neighbouring programs" in note(made, "m")
+    assert f"{16 if body is cases.looped else 64} neighbouring programs" in note(made, "m")
 
 
 @pytest.mark.parametrize(
     ("kernel", "sizes", "programs"),
     [
-        ("numbers", "m", 2048),
-        ("blocks", "m", 128),
-        ("odd", "m", 128),
+        ("numbers", "m", 1024),
+        ("blocks", "m", 64),
+        ("odd", "m", 64),
         ("odd_rows", "m", 2),
-        ("deep", "m", 64),
-        ("twice", "mn", 512),
-        ("in_place", "mn", 128),
-        ("masked", "mn", 128),
-        ("beyond", "mk", 2048),
-        ("embedded", "rm", 64),
-        ("sent", "rm", 64),
-        ("elements", "rmk", 2048),
+        ("deep", "m", 32),
+        ("twice", "mn", 256),
+        ("in_place", "mn", 64),
+        ("masked", "mn", 64),
+        ("beyond", "mk", 1024),
+        ("embedded", "rm", 32),
+        ("sent", "rm", 32),
+        ("elements", "rmk", 1024),
         ("pages", "rm", 4),
-        ("chosen", "rm", 128),
-        ("longer", "mk", 128),
+        ("chosen", "rm", 64),
+        ("longer", "mk", 64),
     ],
 )
 def test_kernels_run_together(kernel: str, sizes: str, programs: int) -> None:

@@ -76,7 +76,23 @@ def _sum_of_parts(c: Converter, x: Any, axes: list[int], keepdim: bool) -> Any:
 
 @row("mean.dim", "mean.default")
 def _mean(c: Converter, x: Any, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    return _mean_of(c, _wide(c, x), _axes(c, x, dims), keepdim)
+    axes = _axes(c, x, dims)
+    if dtype is None and _has_variance(c, axes):  # the pass over it that gives the one gives the other
+        dtype = _exact(c, c.w_dtype(x))
+        mean = c.w.cast(_moments(c, x, axes, dtype)[0], computed_in(c.result_dtype()))
+        return mean if keepdim else c.w.without(mean, axes)
+    return _mean_of(c, _wide(c, x), axes, keepdim)
+
+
+def _has_variance(c: Converter, axes: list[int]) -> bool:
+    """Return whether the variance of what is converted along some dimensions is asked for, too."""
+    operand, rank = c.node.args[0], c.node.args[0].meta["val"].ndim
+    for user in operand.users:
+        if str(user.target) in ("aten.var.correction", "aten.var_mean.correction") and user.args[0] is operand:
+            dims = (user.args[1] if len(user.args) > 1 else user.kwargs.get("dim")) or range(rank)
+            if sorted(axis % rank for axis in dims) == sorted(axes):
+                return True
+    return False
 
 
 def _mean_of(c: Converter, x: Any, axes: list[int], keepdim: bool) -> Any:

@@ -1,0 +1,140 @@
+"""Maps of what is reshaped are computed before it is: they join the kernel that computes it.
+
+    %r = tessera_graph.reshape %x : [N, 8, 8, 3136] -> [N, 64, 56, 56]
+    %b = tessera_graph.broadcast %w [1] : [64] -> [N, 64, 56, 56]
+    %y = tessera_graph.map "mul"(%r, %b)
+
+becomes::
+
+    %v = tessera_graph.reshape %w : [64] -> [1, 8, 8, 1]
+    %b = tessera_graph.broadcast %v [0, 1, 2, 3] : [1, 8, 8, 1] -> [N, 8, 8, 3136]
+    %z = tessera_graph.map "mul"(%x, %b)
+    %y = tessera_graph.reshape %z : [N, 8, 8, 3136] -> [N, 64, 56, 56]
+
+Other operands are reshaped alike, or repeat along all that a few dimensions become or along nothing of it. Sizes are
+known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from xdsl.ir import Operation, SSAValue
+
+from tessera.data import dataclass
+from tessera.ir.graph.points import CastOp, MapOp
+from tessera.ir.graph.structure import GraphOp
+from tessera.ir.graph.types import ONE, array_type, dims_of
+from tessera.ir.graph.views import BroadcastOp, ReshapeOp
+from tessera.schedule.fuse.places import LOOSE, PLACED, insert, is_view, root_of
+from tessera.target.dims import Dim
+
+Dims = tuple[Dim, ...]
+Segment = tuple[list[int], list[int]]
+"""Dimensions before a reshape, and those that they become."""
+
+
+def compute_before_reshapes(graph: GraphOp) -> None:
+    """Rewrite the maps of a graph."""
+    for op in list(graph.body.block.ops):
+        if isinstance(op, MapOp | CastOp):
+            _rewrite(op)
+
+
+def _rewrite(op: MapOp | CastOp) -> None:
+    reshape = next((value.owner for value in op.operands if _is_of_computed(value.owner)), None)
+    if not isinstance(reshape, ReshapeOp):
+        return
+    shapes = _Shapes.of(dims_of(reshape.source), dims_of(op.result))
+    if shapes is None:
+        return
+    made: list[Operation] = []
+    operands: list[SSAValue] = []
+    for value in op.operands:
+        found = shapes.before(value)
+        if found is None:
+            return
+        made += found[1]
+        operands.append(found[0])
+    inner = MapOp(op.fn.data, operands) if isinstance(op, MapOp) else CastOp(operands[0], array_type(op.result).dtype)
+    outer = ReshapeOp(inner.result, shapes.outer)
+    insert([*made, inner, outer], op)
+    op.result.replace_all_uses_with(outer.result)
+    op.detach()
+    op.erase()
+
+
+def _is_of_computed(owner: object) -> bool:
+    """Return whether an op reshapes what a kernel of a group computes, by more than ones."""
+    return (
+        isinstance(owner, ReshapeOp)
+        and not is_view(owner)
+        and isinstance(root_of(owner.source).owner, PLACED)
+        and all(dim.is_static for dim in (*dims_of(owner.source), *dims_of(owner.result)))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Shapes:
+    """A reshape.
+
+    Args:
+        inner: the dimensions before it.
+        outer: those after it.
+        segments: which become which.
+    """
+
+    inner: Dims
+    outer: Dims
+    segments: list[Segment]
+
+    @classmethod
+    def of(cls, inner: Dims, outer: Dims) -> _Shapes | None:
+        """Return a reshape, None where all dimensions become all others together, or there are no elements."""
+        if any(dim.scale == 0 for dim in inner):
+            return None
+        segments = _segments(inner, outer)
+        return cls(inner, outer, segments) if len(segments) > 1 else None
+
+    def before(self, value: SSAValue) -> tuple[SSAValue, list[Operation]] | None:
+        """Return an operand as it is before the reshape, with the ops that make it so; None where it is not."""
+        owner = value.owner
+        if isinstance(owner, ReshapeOp):
+            return (owner.source, []) if dims_of(owner.source) == self.inner else None
+        if not isinstance(owner, BroadcastOp):
+            return None
+        own = dict(zip(owner.places, dims_of(owner.source), strict=True))
+        dims = [ONE] * len(self.inner)
+        for inner, outer in self.segments:
+            there = [own.get(axis, ONE) for axis in outer]
+            if all(dim == ONE for dim in there):
+                continue
+            if there != [self.outer[axis] for axis in outer]:
+                return None
+            for axis in inner:
+                dims[axis] = self.inner[axis]
+        thin = ReshapeOp(owner.source, dims)
+        if not is_view(thin) and isinstance(root_of(owner.source).owner, (*PLACED, *LOOSE)):
+            return None
+        wide = BroadcastOp(thin.result, self.inner, range(len(dims)))
+        return wide.result, [thin, wide]
+
+
+def _segments(inner: Sequence[Dim], outer: Sequence[Dim]) -> list[Segment]:
+    """Return which dimensions, other than ones, become which, in as small parts as can be."""
+    found: list[Segment] = []
+    before, after = ([axis for axis, dim in enumerate(dims) if dim != ONE] for dims in (inner, outer))
+    while before:
+        left, right = [before.pop(0)], [after.pop(0)]
+        while (size := _size(inner, left)) != (other := _size(outer, right)):
+            if size < other:
+                left.append(before.pop(0))
+            else:
+                right.append(after.pop(0))
+        found.append((left, right))
+    return found
+
+
+def _size(dims: Sequence[Dim], axes: Sequence[int]) -> int:
+    return prod(dims[axis].scale for axis in axes)
