@@ -81,7 +81,7 @@ class Emitter:
         self._extents = dict(zip(kept, extents, strict=True))
         self._zero = self._add(ConstantOp(0, index)).results[0]
         grid = GridOp(extents, [self._shape.axes[number].block for number in kept])
-        self._offsets = dict(zip(kept, grid.body.block.args, strict=True))
+        self._offsets: dict[int, SSAValue] = dict(zip(kept, grid.body.block.args, strict=True))
         self._block = grid.body.block
         results = self._results()
         along = self._steps_along()
@@ -136,7 +136,11 @@ class Emitter:
         self._resize(along, step)
         body = self._block = Block(arg_types=[index])
         self._offsets[along] = self._add(ElementwiseOp("add", [start, body.args[0]])).results[0]
-        combined = {(value, access.place): value.owner for access, value in results if access.part != NONE}
+        combined = {
+            (value, access.place): value.owner
+            for access, value in results
+            if access.part != NONE and isinstance(value.owner, PartsOp)
+        }
         for access, value in results:
             if access.part == NONE:
                 self._store_one(access, value)
@@ -148,8 +152,8 @@ class Emitter:
         self._add(scf.YieldOp(*sums))
         self._block = outside
         first = [self._neutral(op, tile) for op, tile in zip(combined.values(), tiles, strict=True)]
-        bounds = [self._add(ConstantOp(each, index)).results[0] for each in (0, count, step)]
-        loop = self._add(scf.ForOp(*bounds, first, body))
+        low, high, by = (self._add(ConstantOp(each, index)).results[0] for each in (0, count, step))
+        loop = self._add(scf.ForOp(low, high, by, first, body))
         self._offsets[along] = start
         self._resize(along, count)
         self._held.clear()
