@@ -46,6 +46,24 @@ def test_a_program_holds_columns(shape: tuple[int, ...], dtype: str) -> None:
     assert check(lambda x: x.softmax(-2) * 2, shape, dtype=dtype) == [1]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("function", [lambda x: x.softmax(1) * 2, lambda x: functional.normalize(x, dim=1)])
+def test_longer_columns_are_held_where_they_are_read_again(function: Callable[..., Any], dtype: str) -> None:
+    assert check(function, (5, 1300, 9), dtype=dtype) == [1]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("shape", [(3, 130, 7, 9), (2, 770, 5, 6), (1, 2600, 3, 4)])
+def test_rows_of_transposed_arrays_go_along_them_as_they_lie(shape: tuple[int, ...], dtype: str) -> None:
+    sizes = shape[1:2]
+
+    def normed(x: Any, w: Any, b: Any) -> Any:
+        return functional.layer_norm(x.permute(0, 2, 3, 1), sizes, w, b)
+
+    check(normed, shape, sizes, sizes, backward=True, dtype=dtype)
+    check(lambda x: x.flatten(2).transpose(1, 2).softmax(-1), shape, dtype=dtype)
+
+
 def test_columns_and_what_reads_them_are_one_kernel() -> None:
     assert check(lambda x: (x / (x.norm(dim=1, keepdim=True) + 1)).relu(), (4, 16, 9, 11)) == [1]
 

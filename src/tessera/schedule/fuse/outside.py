@@ -17,7 +17,7 @@ from tessera.ir.graph.types import ONE, array_type, dims_of
 from tessera.ir.graph.views import AliasOp, ConcatOp, OwnOp, PlaceOp, ReshapeOp, SliceOp, StopOp, TransposeOp
 from tessera.schedule.fuse.joins import join, own_parts
 from tessera.schedule.fuse.moves import move
-from tessera.schedule.fuse.places import LOOSE, PLACED, insert, is_view, root_of
+from tessera.schedule.fuse.places import LOOSE, PLACED, insert, is_spread, is_view, root_of
 from tessera.schedule.fuse.products import merge_batches
 from tessera.schedule.fuse.reshapes import compute_before_reshapes
 from tessera.target.dims import Dim
@@ -142,6 +142,9 @@ def is_static(dims: Sequence[Dim]) -> bool:
 
 MOST_HELD = 512
 """Elements along dimensions other than the last ones that a program holds beside those of neighbouring columns."""
+MOST_READ_AGAIN = 2048
+"""The same where the result is repeated along what it is computed of, which otherwise would be read again: a softmax or
+norm of columns (on an H200 softmax of 1024 in f32 0.74 and 0.97 of Inductor's rate, a sum alone 0.85 and 0.83)."""
 FEW_PROGRAMS, FEW_ELEMENTS = 64, 1 << 18
 """Programs that are worth a kernel; elements for which one is anyway."""
 
@@ -159,7 +162,8 @@ def goes_along_columns(op: ReduceOp) -> bool:
     outer = prod(dims[axis].scale for axis in wide[:-1] if axis not in along)
     inner = dims[wide[-1]].scale
     programs = outer * -(-inner // columns_beside(held))
-    return held <= MOST_HELD and (programs >= FEW_PROGRAMS or held * outer * inner <= FEW_ELEMENTS)
+    most = MOST_READ_AGAIN if is_spread(op.result) else MOST_HELD
+    return held <= most and (programs >= FEW_PROGRAMS or held * outer * inner <= FEW_ELEMENTS)
 
 
 def rows_held(rows: int, columns: int) -> int:

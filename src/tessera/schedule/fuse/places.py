@@ -116,3 +116,18 @@ def insert(made: list[Operation], before: Operation) -> None:
     for one in made:
         one.location = before.location
         block.insert_op_before(one, before)
+
+
+def is_spread(value: SSAValue) -> bool:
+    """Return whether maps of a value are repeated along more dimensions."""
+    work, seen = [value], set[SSAValue]()
+    while work:
+        one = work.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        users = [use.operation for use in one.uses]
+        if any(isinstance(user, BroadcastOp) for user in users):
+            return True
+        work += [user.results[0] for user in users if isinstance(user, MapOp | CastOp | ReshapeOp | TransposeOp)]
+    return False

@@ -26,7 +26,7 @@ from tessera.ir.graph.takes import TakeOp
 from tessera.ir.graph.types import ONE, ZERO, array_type, dims_of, product
 from tessera.ir.graph.views import BroadcastOp, ConcatOp, PlaceOp, ReshapeOp, SliceOp, TransposeOp
 from tessera.ir.passes import Pass
-from tessera.schedule.fuse.places import LOOSE, insert
+from tessera.schedule.fuse.places import LOOSE, insert, is_spread
 from tessera.schedule.fuse.selection import take_of
 from tessera.target.dims import Dim
 
@@ -67,17 +67,18 @@ def move_transposes(graph: GraphOp, seeds: Iterable[TransposeOp]) -> set[Operati
     return mover.left()
 
 
-def turn_reductions(graph: GraphOp, also_spread: bool) -> None:
+def turn_reductions(graph: GraphOp) -> None:
     """Let reductions of transposed arrays, and of maps of such alone, go along the arrays as they lie.
+
+    Those of small arrays whose results are repeated along the dimensions they are computed of stay: one kernel does all
+    at once, in the order of the result.
 
     Args:
         graph: the graph, which is changed.
-        also_spread: whether those do of large arrays whose results are repeated along the dimensions they are computed
-            of, which one kernel could do at once, in the order of the result.
     """
     for op in [op for op in graph.body.block.ops if isinstance(op, ReduceOp)]:
         order = _shared_order(op.source)
-        if order is None or (_is_spread(op.result) and not (also_spread and _is_large(op.source))):
+        if order is None or (is_spread(op.result) and not _is_large(op.source)):
             continue
         mover = _Mover(())
         source = _as_it_lies(mover, op.source, inverse(order), op)
@@ -140,21 +141,6 @@ def _shared_order(value: SSAValue) -> Order | None:
 def _is_large(value: SSAValue) -> bool:
     count = product(dims_of(value))
     return not count.is_static or count.scale >= LARGE
-
-
-def _is_spread(value: SSAValue) -> bool:
-    """Return whether maps of a value are repeated along more dimensions."""
-    work, seen = [value], set[SSAValue]()
-    while work:
-        one = work.pop()
-        if one in seen:
-            continue
-        seen.add(one)
-        users = [use.operation for use in one.uses]
-        if any(isinstance(user, BroadcastOp) for user in users):
-            return True
-        work += [user.results[0] for user in users if isinstance(user, MapOp | CastOp | ReshapeOp | TransposeOp)]
-    return False
 
 
 def _as_it_lies(mover: _Mover, value: SSAValue, order: Order, before: Operation) -> SSAValue:

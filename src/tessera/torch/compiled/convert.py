@@ -24,7 +24,6 @@ from tessera.ir.graph.views import ReshapeOp, SliceOp, TransposeOp, memory_of
 from tessera.ir.graph.writer import GraphWriter
 from tessera.numerics.dtypes import DType
 from tessera.ops.arrays import by_torch_name, torch_dtypes
-from tessera.runtime.device import CPU
 from tessera.schedule.fuse.transposes import inverse, is_plain, move_transposes, split_reductions, turn_reductions
 from tessera.target.dims import Dim
 from tessera.torch.compiled.aten_calls import AtenCall, is_complex
@@ -208,7 +207,7 @@ class Converter:
             values.append(value)
         module = self.w.finish(values)
         split_reductions(self.w.graph)
-        turn_reductions(self.w.graph, also_spread=self.device.type == CPU.kind)
+        turn_reductions(self.w.graph)
         if self.layout.is_last:
             self._settle(given, names)
         return Converted(
