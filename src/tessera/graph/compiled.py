@@ -15,8 +15,9 @@ from tessera.driver.group_kernel import GroupKernel
 from tessera.frontend.group.accesses import Access, Shape
 from tessera.frontend.group.source import signature_of
 from tessera.graph.kept import cut, graph_of
-from tessera.graph.plan import Group
-from tessera.ir.graph.structure import GroupOp
+from tessera.graph.plan import Group, Multiplied, Step
+from tessera.graph.products import compile_product, laid_out
+from tessera.ir.graph.structure import GroupOp, ProductOp
 from tessera.ir.graph.types import dims_of
 from tessera.ir.text import text_of
 from tessera.schedule.fuse.places import NONE
@@ -44,13 +45,13 @@ class CompiledGraph:
 
 
 def compiled_graph(
-    module: ModuleOp, groups: Sequence[Group], sizes: Mapping[str, int], target: str | None, dump: Sequence[str]
+    module: ModuleOp, steps: Sequence[Step], sizes: Mapping[str, int], target: str | None, dump: Sequence[str]
 ) -> CompiledGraph:
-    """Compile the groups of a graph for some sizes.
+    """Compile the groups of a graph, and the products that they are one kernel with, for some sizes.
 
     Args:
         module: holds the graph as it was traced.
-        groups: its groups, in order.
+        steps: what it does.
         sizes: the sizes of its symbols.
         target: as for `ts.compile`.
         dump: names of `GRAPH_DUMPS`.
@@ -59,13 +60,20 @@ def compiled_graph(
         TesseraError: as `ts.compile`.
     """
     copy = cut(module)
-    ops = [op for op in graph_of(copy).body.block.ops if isinstance(op, GroupOp)]
+    ops = [op for op in graph_of(copy).body.block.ops if isinstance(op, GroupOp | ProductOp)]
     stages = [name for name in dump if name in DUMPS]
     kernels: dict[str, Artifact] = {}
-    for group, op in zip(groups, ops, strict=True):
+    known = (step for step in steps if isinstance(step, Group | Multiplied))
+    for step, op in zip(known, ops, strict=True):
+        fused = laid_out(step, op, sizes, target_record(target)) if isinstance(step, Multiplied) else None
+        group, inner = (step.group, op.group) if isinstance(step, Multiplied) else (step, op)
+        if fused is not None:
+            kernels[group.name] = compile_product(fused, target, stages)
+            continue
+        assert isinstance(inner, GroupOp), "a group's kernel is that of its ops"
         shape = group.shape.at(sizes)
         kernel = GroupKernel(signature_of(group.name, group.text, shape, group.dtypes))
-        kernels[group.name] = compile(kernel, target, stages, _dims(kernel, op, shape, sizes))
+        kernels[group.name] = compile(kernel, target, stages, _dims(kernel, inner, shape, sizes))
     dumps: dict[str, Any] = {}
     for name in dump:
         if name in stages:

@@ -12,7 +12,7 @@ from tessera.frontend.group.accesses import Shape, Strides, row_major, shape_of
 from tessera.frontend.group.source import dtypes_of
 from tessera.graph.overwriting import overwritten
 from tessera.ir.graph.compact import compact_text
-from tessera.ir.graph.structure import CallOp, GraphOp, GroupOp, ReturnOp, UpdateOp
+from tessera.ir.graph.structure import CallOp, GraphOp, GroupOp, ProductOp, ReturnOp, UpdateOp, YieldOp
 from tessera.ir.graph.sums import ContractOp, ReduceOp
 from tessera.ir.graph.takes import AddRowsOp, StoredOp
 from tessera.ir.graph.types import ONE, ZERO, array_type, dims_of, ordered
@@ -61,6 +61,46 @@ class Group:
     dtypes: tuple[DType, ...]
     inputs: tuple[int, ...]
     outputs: tuple[Output, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Multiplied:
+    """A product of matrices and a group of maps of it, which may be one kernel.
+
+    Args:
+        left: the number of the left operand.
+        right: the number of the right operand.
+        product: the number of the product, which is made where something else reads it, or where there are two kernels.
+        whole: its sizes.
+        is_wanted: whether something else reads it.
+        seen: the number of the product as the group reads it.
+        dims: its sizes there.
+        source: its place among what the group reads.
+        terms: the terms of each sum.
+        group: the maps.
+    """
+
+    left: int
+    right: int
+    product: int
+    whole: Dims
+    is_wanted: bool
+    seen: int
+    dims: Dims
+    source: int
+    terms: Dim
+    group: Group
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        """The numbers of the values that it reads."""
+        others = (number for number in self.group.inputs if number != self.seen)
+        return tuple(dict.fromkeys((self.left, self.right, *others)))
+
+    @property
+    def goals(self) -> tuple[int, ...]:
+        """The numbers of what it gives."""
+        return (*((self.product,) if self.is_wanted else ()), *(output.number for output in self.group.outputs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +175,7 @@ class Written:
     value: int
 
 
-Step = Group | Called | Applied | Changed | Written
+Step = Group | Multiplied | Called | Applied | Changed | Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +193,12 @@ class Plan:
     gone: tuple[tuple[int, ...], ...]
     count: int
     results: tuple[int, ...]
+
+    @property
+    def groups(self) -> list[Group]:
+        """The groups, those of products too, in order."""
+        maps = (step.group if isinstance(step, Multiplied) else step for step in self.steps)
+        return [step for step in maps if isinstance(step, Group)]
 
 
 def plan_of(
@@ -237,6 +283,8 @@ class _Planner:
         operands = tuple(self._numbers[value] for value in op.operands)
         if isinstance(op, GroupOp):
             return self._group(op, operands)
+        if isinstance(op, ProductOp):
+            return self._multiplied(op)
         if isinstance(op, UpdateOp):
             return Written(*operands)
         if isinstance(op, CallOp):
@@ -253,6 +301,24 @@ class _Planner:
         name = f"{self._graph.sym_name.data}_{self._groups}"
         self._groups += 1
         return Group(name, compact_text(op.body.block), shape, dtypes_of(op, shape), inputs, outputs)
+
+    def _multiplied(self, op: ProductOp) -> Multiplied:
+        inside, group = list(op.body.block.ops), op.group
+        for value, argument in zip(op.inputs, op.body.block.args, strict=True):
+            self._strides[argument], self._numbers[argument] = self._strides[value], self._numbers[value]
+        contract = inside[0]
+        assert isinstance(contract, ContractOp), "a product begins with it"
+        for one in inside[: inside.index(group)]:
+            self._number(one.results[0], row_major(dims_of(one.results[0])))
+        seen = inside[inside.index(group) - 1].results[0]
+        source = group.inputs.index(seen)
+        made = self._group(group, tuple(self._numbers[value] for value in group.inputs))
+        for value, result in zip(cast(YieldOp, inside[-1]).values, op.outputs, strict=True):
+            self._strides[result], self._numbers[result] = self._strides[value], self._numbers[value]
+        is_wanted = len(op.outputs) > len(group.outputs)
+        left, right, product = (self._numbers[one] for one in (contract.left, contract.right, contract.result))
+        number, terms, whole = self._numbers[seen], dims_of(contract.left)[-1], dims_of(contract.result)
+        return Multiplied(left, right, product, whole, is_wanted, number, dims_of(seen), source, terms, made)
 
     def _call(self, op: CallOp, operands: tuple[int, ...]) -> Called:
         loose = self._loose.get(op.callee.data, [False] * len(op.results))

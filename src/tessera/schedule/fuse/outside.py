@@ -19,6 +19,7 @@ from tessera.schedule.fuse.joins import join, own_parts
 from tessera.schedule.fuse.moves import move
 from tessera.schedule.fuse.places import LOOSE, PLACED, insert, is_view, root_of
 from tessera.schedule.fuse.products import merge_batches
+from tessera.schedule.fuse.splits import split_first
 from tessera.target.dims import Dim
 
 _FLOATS = ("f64", "f32", "bf16", "f16")
@@ -30,6 +31,8 @@ def prepare(graph: GraphOp) -> None:
     _drop_names(graph)
     _tidy(graph)
     merge_batches(graph)
+    split_first(graph)
+    _tidy(graph)
     for op in list(graph.body.block.ops):
         if isinstance(op, CastOp) and _is_own(op):
             op.result.replace_all_uses_with(op.source)
