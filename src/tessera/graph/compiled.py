@@ -16,10 +16,15 @@ from tessera.frontend.group.accesses import Access, Shape
 from tessera.frontend.group.source import signature_of
 from tessera.graph.kept import cut, graph_of
 from tessera.graph.plan import Group, Multiplied, Step
-from tessera.graph.products import compile_product, laid_out
+from tessera.graph.products import is_faster, together
 from tessera.ir.graph.structure import GroupOp, ProductOp
-from tessera.ir.graph.types import dims_of
+from tessera.ir.graph.types import array_type, dims_of
+from tessera.ir.graph.views import TransposeOp
 from tessera.ir.text import text_of
+from tessera.ops.linalg.gemm import gemm
+from tessera.ops.linalg.prepare import EMPTY
+from tessera.runtime.device import CPU
+from tessera.runtime.views import ArrayView, row_major
 from tessera.schedule.fuse.places import NONE
 from tessera.target.artifact import Artifact
 
@@ -65,12 +70,12 @@ def compiled_graph(
     kernels: dict[str, Artifact] = {}
     known = (step for step in steps if isinstance(step, Group | Multiplied))
     for step, op in zip(known, ops, strict=True):
-        fused = laid_out(step, op, sizes, target_record(target)) if isinstance(step, Multiplied) else None
+        assert isinstance(step, Multiplied) == isinstance(op, ProductOp), "steps are in the order of the ops"
         group, inner = (step.group, op.group) if isinstance(step, Multiplied) else (step, op)
+        fused = _product(step, op, sizes, target, stages) if isinstance(step, Multiplied) else None
         if fused is not None:
-            kernels[group.name] = compile_product(fused, target, stages)
+            kernels[group.name] = fused
             continue
-        assert isinstance(inner, GroupOp), "a group's kernel is that of its ops"
         shape = group.shape.at(sizes)
         kernel = GroupKernel(signature_of(group.name, group.text, shape, group.dtypes))
         kernels[group.name] = compile(kernel, target, stages, _dims(kernel, inner, shape, sizes))
@@ -81,6 +86,30 @@ def compiled_graph(
         else:
             dumps[name] = text_of(module if name == "graph" else copy)
     return CompiledGraph(graph_of(module).sym_name.data, target_record(target).name, dumps, kernels)
+
+
+def _product(
+    step: Multiplied, op: ProductOp, sizes: Mapping[str, int], target: str | None, stages: Sequence[str]
+) -> Artifact | None:
+    """Return the kernel of a product of contiguous matrices and its maps, None where these are a kernel of their own."""
+    views = [_view(value, sizes) for value in op.group.inputs]
+    left, right = op.inputs[:2]
+    found = together(step, views, sizes, None) if len(dims_of(left)) == 2 else ""
+    if isinstance(found, str):
+        return None
+    turned = [isinstance(value.owner, TransposeOp) for value in (left, right)]
+    (m, k), (_, n), dtype = _view(left, sizes).shape, _view(right, sizes).shape, _view(left, sizes).dtype
+    record, options = target_record(target), dict(zip(("trans_a", "trans_b"), turned, strict=True))
+    plans = [gemm.plan(m, n, k, dtype, target=record, epilogue=one, **options) for one in (EMPTY, found.epilogue())]
+    if not is_faster(found, *plans, (m * n, dtype.bytes), record):
+        return None
+    return gemm.compile(m, n, k, dtype, target=target, dump=tuple(stages), epilogue=found.epilogue(), **options)
+
+
+def _view(value: SSAValue, sizes: Mapping[str, int]) -> ArrayView:
+    """Return an array whose elements lie in order."""
+    shape = tuple(dim.value(sizes) or 0 for dim in dims_of(value))
+    return ArrayView(shape, row_major(shape), array_type(value).dtype, CPU, readonly=False)
 
 
 def _dims(kernel: GroupKernel, op: GroupOp, shape: Shape, sizes: Mapping[str, int]) -> dict[str, int]:

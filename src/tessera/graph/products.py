@@ -7,25 +7,26 @@ product is neither written nor read. Whether that pays follows from sizes and de
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
 
 from tessera.data import dataclass
 from tessera.frontend.group.accesses import Access, Axis, Shape
+from tessera.frontend.group.tiles import AXES
 from tessera.graph.plan import Dims, Multiplied, Output
 from tessera.graph.runs import Run, Values
 from tessera.ir.graph.compact import block_of
 from tessera.ir.graph.points import MapOp
-from tessera.ir.graph.structure import ProductOp
 from tessera.numerics.dtypes import DType
-from tessera.numerics.functions import FUNCTIONS
+from tessera.numerics.functions import FUNCTIONS, Function
 from tessera.ops import arrays
 from tessera.ops.epilogue.chain import Epilogue
 from tessera.ops.epilogue.maps import Beside, Maps
 from tessera.ops.linalg.batches import in_one, plain
 from tessera.ops.linalg.gemm import Gemm, gemm, gemm_batched
+from tessera.ops.linalg.plan import Plan
 from tessera.runtime.views import ArrayView
 from tessera.schedule.fuse.places import NONE
 from tessera.target.dims import Dim
@@ -68,6 +69,7 @@ class Together:
         writes: what it writes beside the step's result, by number of the value.
         whole: the sizes of those.
         first: what the step gives.
+        cost: of the functions for an element, in instructions of a kernel of their own.
     """
 
     maps: Maps
@@ -75,6 +77,7 @@ class Together:
     writes: tuple[tuple[int, Placed], ...]
     whole: tuple[Dims, ...]
     first: Output
+    cost: int
 
     def epilogue(self, arrays: Sequence[Any] = (), sizes: Sequence[int] = ()) -> Epilogue:
         """Return the epilogue of the product, without arrays to plan it by."""
@@ -111,6 +114,7 @@ def together(step: Multiplied, views: Sequence[ArrayView], sizes: Sizes, batch: 
     writes = [(one.number, tile.whole(one.dtype), one.dims) for one in others]
     if step.is_wanted:
         writes.append((step.product, tile.whole(_dtype_of(step)), step.whole))
+    functions = [FUNCTIONS[op.fn.data] for op in block_of(step.group.text).ops if isinstance(op, MapOp)]
     source = next(one for one in shape.accesses if not one.is_result and one.number == step.source)
     form = _form((source, *(one for one, _, _ in reads), *results), axes, len(own) - 1, shape.sizes)
     maps = Maps(
@@ -120,16 +124,17 @@ def together(step: Multiplied, views: Sequence[ArrayView], sizes: Sizes, batch: 
         tuple(placed.beside for _, _, placed in reads),
         tuple(placed.beside for _, placed, _ in writes),
         first.dtype,
-        operations(step.group.text),
+        _work(functions),
     )
     read = tuple((number, placed) for _, number, placed in reads)
     written = tuple((number, placed) for number, placed, _ in writes)
-    return Together(maps, read, written, tuple(dims for _, _, dims in writes), first)
+    cost = sum(one.cost for one in functions)
+    return Together(maps, read, written, tuple(dims for _, _, dims in writes), first, cost)
 
 
-def operations(text: str) -> int:
-    """Return the operations of a group for each element."""
-    return sum(FUNCTIONS[op.fn.data].cost for op in block_of(text).ops if isinstance(op, MapOp))
+def _work(functions: Sequence[Function]) -> int:
+    """Return the operations of functions in an epilogue, in those that its steps count: special units compute some."""
+    return ceil(sum(max(one.cost / 5, 1) if one.special else one.cost / 2 for one in functions))
 
 
 def _form(accesses: Sequence[Access], axes: Sequence[int], last: int, sizes: Dims) -> Shape:
@@ -188,9 +193,8 @@ class _Tile:
         batched = self.batch is not None and bool(between)
         axis = "full" if is_row and is_col and down else "row" if is_row and not is_col and down else ""
         axis = axis or ("col" if is_col else "tensor")
-        own = {"tensor": (), "row": (0,), "col": (1,), "full": (0, 1)}[axis]
-        shape = [(self.rows, self.columns)[at] for at in own] or [1]
-        strides = [(down, across)[at] for at in own] or [1]
+        shape = [(self.rows, self.columns)[at] for at in AXES[axis]] or [1]
+        strides = [(down, across)[at] for at in AXES[axis]] or [1]
         if batched:
             shape, strides = [self.batch or 1, *shape], [between, *strides]
         return Placed(Beside(axis, batched, view.dtype), tuple(shape), tuple(strides))
@@ -239,14 +243,27 @@ def pays(one: Together, left: Any, right: Any, product: tuple[int, int], target:
         product: elements of the product, and bytes of each.
         target: the machine.
     """
+    run = multiply(left, right)
+    return is_faster(one, run.planned(left, right), run.planned(left, right, one.epilogue()), product, target)
+
+
+def is_faster(one: Together, alone: Plan, fused: Plan, product: tuple[int, int], target: TargetRecord) -> bool:
+    """Return whether one kernel is predicted to take less time than two, from the plans of both.
+
+    Args:
+        one: the product with its maps.
+        alone: the plan of the product.
+        fused: the plan of both.
+        product: elements of the product, and bytes of each.
+        target: the machine.
+    """
     elements, width = product
     if not target.simt:
         return elements * width >= _LARGE
-    run = multiply(left, right)
     beside = sum(_bytes(placed) for _, placed in (*one.reads, *one.writes))
     moved = elements * (width + one.first.dtype.bytes) + beside
-    apart = run.planned(left, right).seconds + seconds(target, moved, elements * one.maps.flops)
-    return run.planned(left, right, one.epilogue()).seconds + beside / target.machine.memory < apart
+    apart = alone.seconds + seconds(target, moved, elements * one.cost)
+    return fused.seconds + beside / target.machine.memory < apart
 
 
 def multiply(left: Any, right: Any) -> Gemm:
@@ -345,10 +362,3 @@ class Parted:
             values[step.seen] = None
         if not step.is_wanted:
             values[step.product] = None
-
-
-def laid_out(step: Multiplied, op: ProductOp, sizes: Sizes, target: TargetRecord) -> Any:
-    return None
-
-
-def compile_product(*a: Any) -> Any: ...

@@ -25,6 +25,8 @@ from tessera.numerics.dtypes import DType, computed_in
 
 ROWS, COLUMNS = 0, 1
 """The axes of a tile in its form."""
+AXES = {"tensor": (), "row": (ROWS,), "col": (COLUMNS,), "full": (ROWS, COLUMNS)}
+"""The axes along which an operand has several elements, by what these belong to."""
 
 
 def computed(step: Any, x: Any, rows: Any, cols: Any, batch: Any) -> Any:
@@ -90,6 +92,6 @@ class _TileEmitter(Emitter):
         wanted = element_type(computed_in(dtype))
         if access.number == self._source:
             return Held(self._cast(self._x.ssa, wanted), (ROWS, COLUMNS))
-        part = operand(self._b, call(self._b, self._operands[access], [self._x, *self._place], {}))
-        axes = tuple(sorted(self._shape.along(access)))
-        return Held(self._cast(part.ssa, wanted), axes)
+        given = self._operands[access]
+        part = operand(self._b, call(self._b, given, [self._x, *self._place], {}))
+        return Held(self._cast(part.ssa, wanted), AXES[given.fields["axis"]])
