@@ -25,6 +25,7 @@ from tessera.ops.linalg.gemm import gemm
 from tessera.ops.linalg.prepare import EMPTY
 from tessera.runtime.device import CPU
 from tessera.runtime.views import ArrayView, row_major
+from tessera.schedule.fuse.epilogues import divided
 from tessera.schedule.fuse.places import NONE
 from tessera.target.artifact import Artifact
 
@@ -70,15 +71,21 @@ def compiled_graph(
     kernels: dict[str, Artifact] = {}
     known = (step for step in steps if isinstance(step, Group | Multiplied))
     for step, op in zip(known, ops, strict=True):
-        assert isinstance(step, Multiplied) == isinstance(op, ProductOp), "steps are in the order of the ops"
-        group, inner = (step.group, op.group) if isinstance(step, Multiplied) else (step, op)
-        fused = _product(step, op, sizes, target, stages) if isinstance(step, Multiplied) else None
-        if fused is not None:
-            kernels[group.name] = fused
+        fused = None
+        if isinstance(step, Multiplied) and isinstance(op, ProductOp):
+            fused = _product(step, op, sizes, target, stages)
+            op = op.group
+        group = step if isinstance(step, Group) else step.group
+        assert isinstance(op, GroupOp), "steps are in the order of the ops"
+        if fused is None or not isinstance(step, Multiplied):
+            kernels[group.name] = _group(group, op, sizes, target, stages)
             continue
-        shape = group.shape.at(sizes)
-        kernel = GroupKernel(signature_of(group.name, group.text, shape, group.dtypes))
-        kernels[group.name] = compile(kernel, target, stages, _dims(kernel, inner, shape, sizes))
+        kernels[group.name] = fused
+        division = divided(op, op.inputs.index(_seen_by(op)))
+        if division is not None and step.rest is not None:
+            with division:
+                assert division.rest is not None, "the step has one"
+                kernels[step.rest.name] = _group(step.rest, division.rest, sizes, target, stages)
     dumps: dict[str, Any] = {}
     for name in dump:
         if name in stages:
@@ -88,12 +95,32 @@ def compiled_graph(
     return CompiledGraph(graph_of(module).sym_name.data, target_record(target).name, dumps, kernels)
 
 
+def _group(
+    group: Group, op: GroupOp, sizes: Mapping[str, int], target: str | None, stages: Sequence[str]
+) -> Artifact:
+    """Return the kernel of a group."""
+    shape = group.shape.at(sizes)
+    kernel = GroupKernel(signature_of(group.name, group.text, shape, group.dtypes))
+    return compile(kernel, target, stages, _dims(kernel, op, shape, sizes))
+
+
+def _seen_by(op: GroupOp) -> SSAValue:
+    """Return the product as its group reads it."""
+    before = op.prev_op
+    assert before is not None, "the product is before it"
+    return before.results[0]
+
+
 def _product(
     step: Multiplied, op: ProductOp, sizes: Mapping[str, int], target: str | None, stages: Sequence[str]
 ) -> Artifact | None:
-    """Return the kernel of a product of contiguous matrices and its maps, None where these are a kernel of their own."""
-    views = [_view(value, sizes) for value in op.group.inputs]
-    left, right = op.inputs[:2]
+    """Return the kernel of a product of contiguous matrices and its maps, None where there are two."""
+    contract, group = next(iter(op.body.block.ops)), op.group
+    division = divided(group, group.inputs.index(_seen_by(group)))
+    assert division is not None, "else it is in no product"
+    with division as maps:
+        views = [_view(value, sizes) for value in maps.inputs]
+    left, right = (op.inputs[op.body.block.args.index(value)] for value in contract.operands)
     found = together(step, views, sizes, None) if len(dims_of(left)) == 2 else ""
     if isinstance(found, str):
         return None

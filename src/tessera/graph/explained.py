@@ -29,7 +29,7 @@ from tessera.ir.passes import clone
 from tessera.numerics.functions import FUNCTIONS
 from tessera.runtime.device import Device
 from tessera.schedule.fuse.apart import Apart
-from tessera.schedule.fuse.epilogues import dissolved
+from tessera.schedule.fuse.epilogues import dissolved, put_maps, read_after
 from tessera.schedule.fuse.groups import cut
 from tessera.schedule.fuse.places import LOOSE, PLACED
 from tessera.target.predicted import seconds
@@ -259,13 +259,25 @@ class _Teller:
         self.apart: Sequence[Apart] = ()
 
     def part_products(self, graph: GraphOp, parted: Mapping[str, str]) -> None:
-        """Take products out of their kernels whose maps are kernels of their own."""
-        for op in [one for one in graph.body.block.ops if isinstance(one, ProductOp)]:
-            why = parted.get(self._name_of(op.group), NOT_RUN)
+        """Leave in products what their kernels compute: nothing where maps are kernels of their own."""
+        products = [one for one in graph.body.block.ops if isinstance(one, ProductOp)]
+        names = {op: self._name_of(op.group) for op in products}
+        become: dict[GroupOp, GroupOp] = {}
+        for op, name in names.items():
+            old, why = op.group, parted.get(name, NOT_RUN)
             if why:
                 contract, group = dissolved(op)
                 self.apart = [*self.apart, Apart(group, contract, why)]
-        self._names = {}
+            else:
+                made, rest = put_maps(op)
+                group = made.group
+                if rest is not None:
+                    self._names[rest] = f"{name}_rest"
+            self._names[group] = name
+            become[old] = group
+        self.apart = [
+            Apart(become.get(one.reader, one.reader), read_after(one.read, become), one.why) for one in self.apart
+        ]
 
     def drawing(self, ops: Iterable[Operation]) -> Drawing:
         """Return a drawing of ops that are in no groups yet."""

@@ -159,7 +159,9 @@ def _step(step: Step) -> Any:
         case Multiplied():
             whole, dims = _texts(step.whole), _texts(step.dims)
             numbers = step.left, step.right, step.product, whole, step.is_wanted, step.seen, dims, step.source
-            return ["product", *numbers, str(step.terms), _step(step.group)]
+            rest = None if step.rest is None else _step(step.rest)
+            maps = None if step.rest is None else _step(step.maps)
+            return ["product", *numbers, str(step.terms), _step(step.group), maps, rest]
         case Group():
             outputs = [[o.number, _texts(o.whole), o.dtype.name, _texts(o.dims), str(o.first)] for o in step.outputs]
             dtypes = [dtype.name for dtype in step.dtypes]
@@ -176,18 +178,21 @@ def _step(step: Step) -> Any:
             return ["write", step.target, step.value]
 
 
+def _group_from(data: Any) -> Group:
+    _, name, text, shape, dtypes, inputs, outputs = data
+    made = tuple(Output(n, _dims(whole), BY_NAME[t], _dims(dims), dim_of(at)) for n, whole, t, dims, at in outputs)
+    return Group(name, text, Shape.from_data(shape), tuple(BY_NAME[t] for t in dtypes), tuple(inputs), made)
+
+
 def _step_from(data: Any) -> Step:
     kind, *rest = data
     if kind == "group":
-        name, text, shape, dtypes, inputs, outputs = rest
-        made = tuple(Output(n, _dims(whole), BY_NAME[t], _dims(dims), dim_of(at)) for n, whole, t, dims, at in outputs)
-        return Group(name, text, Shape.from_data(shape), tuple(BY_NAME[t] for t in dtypes), tuple(inputs), made)
+        return _group_from(data)
     if kind == "product":
-        left, right, product, whole, is_wanted, seen, dims, source, terms, group = rest
-        maps = _step_from(group)
-        assert isinstance(maps, Group), "a product's maps are a group"
-        sizes = _dims(whole), is_wanted, seen, _dims(dims)
-        return Multiplied(left, right, product, *sizes, source, dim_of(terms), maps)
+        left, right, product, whole, is_wanted, seen, dims, source, terms, group, maps, rest = rest
+        first = left, right, product, _dims(whole), is_wanted, seen, _dims(dims), source, dim_of(terms)
+        own = _group_from(group)
+        return Multiplied(*first, own, own if rest is None else _group_from(maps), rest and _group_from(rest))
     if kind == "call":
         callee, operands, goals, lies, types = rest
         made = tuple((_dims(dims), BY_NAME[dtype]) for dims, dtype in types)

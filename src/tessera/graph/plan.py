@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 from xdsl.ir import Operation, SSAValue
@@ -18,6 +19,7 @@ from tessera.ir.graph.takes import AddRowsOp, StoredOp
 from tessera.ir.graph.types import ONE, ZERO, array_type, dims_of, ordered
 from tessera.ir.graph.views import BroadcastOp, ConcatOp, ReshapeOp, SliceOp, TransposeOp
 from tessera.numerics.dtypes import DType
+from tessera.schedule.fuse.epilogues import divided
 from tessera.target.dims import Dim
 
 Dims = tuple[Dim, ...]
@@ -75,9 +77,11 @@ class Multiplied:
         is_wanted: whether something else reads it.
         seen: the number of the product as the group reads it.
         dims: its sizes there.
-        source: its place among what the group reads.
+        source: its place among what the maps read.
         terms: the terms of each sum.
-        group: the maps.
+        group: what is computed of the product, as a kernel of its own.
+        maps: what of that may be computed in the product's kernel.
+        rest: what is left then, a kernel that reads what the maps give, None where nothing is.
     """
 
     left: int
@@ -90,6 +94,8 @@ class Multiplied:
     source: int
     terms: Dim
     group: Group
+    maps: Group
+    rest: Group | None
 
     @property
     def operands(self) -> tuple[int, ...]:
@@ -196,9 +202,14 @@ class Plan:
 
     @property
     def groups(self) -> list[Group]:
-        """The groups, those of products too, in order."""
-        maps = (step.group if isinstance(step, Multiplied) else step for step in self.steps)
-        return [step for step in maps if isinstance(step, Group)]
+        """The groups that may be kernels of their own, in order."""
+        found: list[Group] = []
+        for step in self.steps:
+            if isinstance(step, Multiplied):
+                found += [step.group] if step.rest is None else [step.group, step.rest]
+            elif isinstance(step, Group):
+                found.append(step)
+        return found
 
 
 def plan_of(
@@ -282,7 +293,7 @@ class _Planner:
             return None
         operands = tuple(self._numbers[value] for value in op.operands)
         if isinstance(op, GroupOp):
-            return self._group(op, operands)
+            return self._group(op)
         if isinstance(op, ProductOp):
             return self._multiplied(op)
         if isinstance(op, UpdateOp):
@@ -294,12 +305,15 @@ class _Planner:
         goal = self._number(result, self._strides_of(op) if is_view else row_major(dims_of(result)))
         return None if isinstance(op, ConcatOp) and is_in_place(op) else _applied(op, operands, goal)
 
-    def _group(self, op: GroupOp, inputs: tuple[int, ...]) -> Group:
+    def _group(self, op: GroupOp) -> Group:
+        self._groups += 1
+        return self._named(op, f"{self._graph.sym_name.data}_{self._groups - 1}")
+
+    def _named(self, op: GroupOp, name: str) -> Group:
         outputs = tuple(map(self._output, op.outputs))
         layouts = [row_major(output.whole) for output in outputs]
         shape = shape_of(op, [self._strides[value] for value in op.inputs], layouts, self._hints)
-        name = f"{self._graph.sym_name.data}_{self._groups}"
-        self._groups += 1
+        inputs = tuple(self._numbers[value] for value in op.inputs)
         return Group(name, compact_text(op.body.block), shape, dtypes_of(op, shape), inputs, outputs)
 
     def _multiplied(self, op: ProductOp) -> Multiplied:
@@ -311,14 +325,31 @@ class _Planner:
         for one in inside[: inside.index(group)]:
             self._number(one.results[0], row_major(dims_of(one.results[0])))
         seen = inside[inside.index(group) - 1].results[0]
-        source = group.inputs.index(seen)
-        made = self._group(group, tuple(self._numbers[value] for value in group.inputs))
+        made = self._group(group)
         for value, result in zip(cast(YieldOp, inside[-1]).values, op.outputs, strict=True):
             self._strides[result], self._numbers[result] = self._strides[value], self._numbers[value]
         is_wanted = len(op.outputs) > len(group.outputs)
         left, right, product = (self._numbers[one] for one in (contract.left, contract.right, contract.result))
         number, terms, whole = self._numbers[seen], dims_of(contract.left)[-1], dims_of(contract.result)
-        return Multiplied(left, right, product, whole, is_wanted, number, dims_of(seen), source, terms, made)
+        numbers = left, right, product, whole, is_wanted, number, dims_of(seen)
+        return Multiplied(*numbers, *self._divided(group, seen, terms, made))
+
+    def _divided(
+        self, group: GroupOp, seen: SSAValue, terms: Dim, whole: Group
+    ) -> tuple[int, Dim, Group, Group, Group | None]:
+        """Return what a product's step says of its group: where it reads the product, the group, its maps, the rest."""
+        division = divided(group, group.inputs.index(seen))
+        assert division is not None, "else it is in no product"
+        with division as maps:
+            source, heads = maps.inputs.index(seen), division.heads
+            if division.rest is None:
+                return group.inputs.index(seen), terms, whole, whole, None
+            left = [value for at, value in enumerate(group.outputs) if at not in heads]
+            old = (*(group.outputs[at] for at in heads), *left)
+            for value, result in zip(old, (*maps.outputs, *division.rest.outputs), strict=True):
+                self._numbers[result], self._strides[result] = self._numbers[value], self._strides[value]
+            parts = (self._named(one, whole.name) for one in (maps, division.rest))
+            return source, terms, whole, next(parts), replace(next(parts), name=f"{whole.name}_rest")
 
     def _call(self, op: CallOp, operands: tuple[int, ...]) -> Called:
         loose = self._loose.get(op.callee.data, [False] * len(op.results))

@@ -70,6 +70,7 @@ class Together:
         whole: the sizes of those.
         first: what the step gives.
         cost: of the functions for an element, in instructions of a kernel of their own.
+        again: bytes of each element that another kernel reads afterwards.
     """
 
     maps: Maps
@@ -78,6 +79,7 @@ class Together:
     whole: tuple[Dims, ...]
     first: Output
     cost: int
+    again: int
 
     def epilogue(self, arrays: Sequence[Any] = (), sizes: Sequence[int] = ()) -> Epilogue:
         """Return the epilogue of the product, without arrays to plan it by."""
@@ -93,7 +95,7 @@ def together(step: Multiplied, views: Sequence[ArrayView], sizes: Sizes, batch: 
         sizes: the sizes of the symbols.
         batch: how many matrices the product has, None for one.
     """
-    shape = step.group.shape
+    shape = step.maps.shape
     own = [_value(dim, sizes) for dim in step.dims]
     if 0 in own or not _value(step.terms, sizes):
         return EMPTY
@@ -107,18 +109,18 @@ def together(step: Multiplied, views: Sequence[ArrayView], sizes: Sizes, batch: 
         placed = tile.placed(access, views[access.number], [own[at] for at in axes], axes[-1:] == [len(own) - 1])
         if placed is None:
             return STRIDES
-        reads.append((access, step.group.inputs[access.number], placed))
+        reads.append((access, step.maps.inputs[access.number], placed))
     results = [access for access in shape.accesses if access.is_result]
-    results.sort(key=lambda access: not step.group.outputs[access.number].dtype.is_float)
-    first, *others = (step.group.outputs[access.number] for access in results)
+    results.sort(key=lambda access: not step.maps.outputs[access.number].dtype.is_float)
+    first, *others = (step.maps.outputs[access.number] for access in results)
     writes = [(one.number, tile.whole(one.dtype), one.dims) for one in others]
     if step.is_wanted:
         writes.append((step.product, tile.whole(_dtype_of(step)), step.whole))
-    functions = [FUNCTIONS[op.fn.data] for op in block_of(step.group.text).ops if isinstance(op, MapOp)]
+    functions = [FUNCTIONS[op.fn.data] for op in block_of(step.maps.text).ops if isinstance(op, MapOp)]
     source = next(one for one in shape.accesses if not one.is_result and one.number == step.source)
     form = _form((source, *(one for one, _, _ in reads), *results), axes, len(own) - 1, shape.sizes)
     maps = Maps(
-        step.group.text,
+        step.maps.text,
         form,
         step.source,
         tuple(placed.beside for _, _, placed in reads),
@@ -129,7 +131,8 @@ def together(step: Multiplied, views: Sequence[ArrayView], sizes: Sizes, batch: 
     read = tuple((number, placed) for _, number, placed in reads)
     written = tuple((number, placed) for number, placed, _ in writes)
     cost = sum(one.cost for one in functions)
-    return Together(maps, read, written, tuple(dims for _, _, dims in writes), first, cost)
+    again = 0 if step.rest is None else first.dtype.bytes
+    return Together(maps, read, written, tuple(dims for _, _, dims in writes), first, cost, again)
 
 
 def _work(functions: Sequence[Function]) -> int:
@@ -146,8 +149,8 @@ def _form(accesses: Sequence[Access], axes: Sequence[int], last: int, sizes: Dim
 
 
 def _dtype_of(step: Multiplied) -> DType:
-    at = next(n for n, one in enumerate(step.group.shape.accesses) if not one.is_result and one.number == step.source)
-    return step.group.dtypes[at]
+    at = next(n for n, one in enumerate(step.maps.shape.accesses) if not one.is_result and one.number == step.source)
+    return step.maps.dtypes[at]
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +266,8 @@ def is_faster(one: Together, alone: Plan, fused: Plan, product: tuple[int, int],
     beside = sum(_bytes(placed) for _, placed in (*one.reads, *one.writes))
     moved = elements * (width + one.first.dtype.bytes) + beside
     apart = alone.seconds + seconds(target, moved, elements * one.cost)
-    return fused.seconds + beside / target.machine.memory < apart
+    together = fused.seconds + beside / target.machine.memory
+    return together + (seconds(target, elements * one.again) if one.again else 0.0) < apart
 
 
 def multiply(left: Any, right: Any) -> Gemm:
@@ -294,27 +298,31 @@ def strided(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any
 
 
 class Fused:
-    """Runs a product and its maps as one kernel.
+    """Runs a product and its maps as one kernel, then what is left of the group.
 
     Args:
         step: the product.
         one: the kernel.
         sizes: the sizes of the symbols.
         like: makes what is written beside the step's result.
+        launch: returns what launches the rest on values.
     """
 
-    __slots__ = ("_makers", "_one", "_scalars", "_shape", "_step")
+    __slots__ = ("_launch", "_makers", "_one", "_rest", "_scalars", "_shape", "_step")
 
-    def __init__(self, step: Multiplied, one: Together, sizes: Sizes, like: Any) -> None:
-        self._step, self._one = step, one
+    def __init__(
+        self, step: Multiplied, one: Together, sizes: Sizes, like: Any, launch: Callable[[Values], Run]
+    ) -> None:
+        self._step, self._one, self._launch = step, one, launch
+        self._rest: Run | None = None
         shapes = [tuple(_value(dim, sizes) for dim in dims) for dims in (*one.whole, one.first.dims)]
         self._shape = shapes.pop()
         written = zip(shapes, one.writes, strict=True)
         self._makers = [arrays.maker(like, shape, placed.beside.dtype) for shape, (_, placed) in written]
-        self._scalars = [_value(dim, sizes) for dim in step.group.shape.sizes]
+        self._scalars = [_value(dim, sizes) for dim in step.maps.shape.sizes]
 
-    def __call__(self, values: Values) -> None:
-        """Run the kernel."""
+    def multiply(self, values: Values) -> None:
+        """Compute the product and the maps."""
         like, one = values[0], self._one
         for (number, _), make in zip(one.writes, self._makers, strict=True):
             values[number] = make(like)
@@ -323,6 +331,14 @@ class Fused:
         given = [strided(values[number], placed.shape, placed.strides) for number, placed in (*one.reads, *one.writes)]
         found = multiply(*operands).inside(*operands, one.epilogue(given, self._scalars))
         values[one.first.number] = found.reshape(self._shape)
+
+    def __call__(self, values: Values) -> None:
+        """Run the kernels."""
+        self.multiply(values)
+        if self._step.rest is not None:
+            if self._rest is None:
+                self._rest = self._launch(values)
+            self._rest(values)
 
 
 class Parted:

@@ -21,13 +21,13 @@ from tessera.driver.variants import Wanted, destination_of
 from tessera.entry.tables import NotDirect
 from tessera.frontend.group.accesses import Access, Shape, row_major
 from tessera.frontend.group.source import signature_of
+from tessera.graph import products
 from tessera.graph.ahead import compile_ahead
 from tessera.graph.edges import Edges, Number
 from tessera.graph.kept import graph_of, planned
 from tessera.graph.overwriting import changed, write
 from tessera.graph.pieces import Recording
 from tessera.graph.plan import Applied, Called, Changed, Group, Multiplied, Output, Step, Written
-from tessera.graph import products
 from tessera.graph.products import BATCHES, OTHER_ARRAYS, SLOWER, Fused, Parted, Together, together
 from tessera.graph.recorded import Item, Launches, Roots, View, drop, is_recorded, record
 from tessera.graph.replay import Replay
@@ -233,7 +233,7 @@ class Program:
         self._parted[step.group.name] = found if isinstance(found, str) else ""
         if isinstance(found, str):
             return Parted(step, sizes, partial(self._launch, step.group, sizes=sizes))
-        return Fused(step, found, sizes, values[0])
+        return Fused(step, found, sizes, values[0], partial(self._launch, step.rest, sizes=sizes))
 
     def _together(self, step: Multiplied, values: Values, sizes: Sizes) -> Together | str:
         """Return a product and its maps as one kernel, or why they are two."""
@@ -245,7 +245,7 @@ class Program:
             return BATCHES
         left, right = (arrays.view(one, "an operand") for one in operands)
         batched = [view.shape[0] for view in (left, right) if len(view.shape) == 3]
-        inputs = step.group.inputs
+        inputs = step.maps.inputs
         views = [left if at == step.source else arrays.view(values[n], "an operand") for at, n in enumerate(inputs)]
         found = together(step, views, sizes, batched[0] if batched else None)
         if isinstance(found, str):
@@ -257,12 +257,11 @@ class Program:
         """Make what a step writes, and return the code that its kernel needs, None where it is there."""
         if isinstance(step, Multiplied):
             run = self._multiplied(step, values, sizes)
-            if isinstance(run, Fused):
-                run(values)  # which notes what it needs
-                return None
-            run.multiply(values)
-            needed = self._needed(step.group, values, sizes)
-            run.drop(values)
+            run.multiply(values)  # which notes what that needs
+            left = step.rest if isinstance(run, Fused) else step.group
+            needed = None if left is None else self._needed(left, values, sizes)
+            if isinstance(run, Parted):
+                run.drop(values)
             return needed
         group = step
         fit = self._fit(group, values, sizes)
@@ -270,8 +269,9 @@ class Program:
         _make(_makers(group, like, sizes), [output.number for output in group.outputs], like, values)
         return None if fit is None else fit.kernel.needed(fit.pointers, fit.views, fit.device)
 
-    def _launch(self, group: Group, values: Values, sizes: Sizes) -> Run:
+    def _launch(self, group: Group | None, values: Values, sizes: Sizes) -> Run:
         """Return how a group's kernel is launched on arrays such as these."""
+        assert group is not None, "nothing is left of a group without it"
         like = values[0]
         makers = _makers(group, like, sizes)
         fit = self._fit(group, values, sizes)

@@ -5,16 +5,19 @@
                                                       %g = tessera_graph.group(%p, %c) {…}
                                                       tessera_graph.yield %g }
 
-A group goes along all elements of the product's result in their order, and only maps them. Whether one kernel pays is
+A group goes along all elements of the product's result in their order, and maps them. One that reduces them, too, is
+divided: what it writes of maps alone may be the product's kernel's, the rest reads that. Whether one kernel pays is
 decided where sizes and device are known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from xdsl.ir import Block, Operation, SSAValue
 
+from tessera.data import dataclass
+from tessera.ir.attributes import words
 from tessera.ir.graph.points import CastOp, FullOp, MapOp, SizeOp
 from tessera.ir.graph.structure import GraphOp, GroupOp, ProductOp, YieldOp
 from tessera.ir.graph.sums import ContractOp
@@ -22,6 +25,7 @@ from tessera.ir.graph.types import array_type, dims_of
 from tessera.ir.graph.views import ConcatOp, ReshapeOp
 from tessera.schedule.fuse.apart import IN_PARTS, NEEDED_BETWEEN, NO_FLOATS, NOT_POINTWISE, OTHER_ORDER, Apart
 from tessera.schedule.fuse.places import Place, is_view, own_place, result_at, source_place
+from tessera.schedule.fuse.writing import AXES, ROWS
 
 FLOATS = ("f64", "f32", "bf16", "f16")
 
@@ -43,10 +47,11 @@ def put_into_products(graph: GraphOp, apart: Sequence[Apart]) -> list[Apart]:
                 become[group] = _put(group, value, chain).group
                 break
             found.append(Apart(group, chain[0], why))
-    return [Apart(become.get(one.reader, one.reader), _as(one.read, become), one.why) for one in found]
+    return [Apart(become.get(one.reader, one.reader), read_after(one.read, become), one.why) for one in found]
 
 
-def _as(read: GroupOp | ContractOp, become: dict[GroupOp, GroupOp]) -> GroupOp | ContractOp:
+def read_after(read: GroupOp | ContractOp, become: Mapping[GroupOp, GroupOp]) -> GroupOp | ContractOp:
+    """Return what a group reads once groups have become others."""
     return become.get(read, read) if isinstance(read, GroupOp) else read
 
 
@@ -83,25 +88,119 @@ def _chain(value: SSAValue) -> Chain:
 def _why_none(group: GroupOp, value: SSAValue, chain: Chain) -> str | None:
     """Return why a group is not computed where a product's sums are, None where it can be."""
     contract, _ = chain
-    inside = list(group.body.block.ops)
     own = own_place(dims_of(value))
     if array_type(contract.result).dtype.name not in FLOATS:
         return NO_FLOATS
-    if not all(isinstance(op, MapOp | CastOp | FullOp | SizeOp | YieldOp) or is_view(op) for op in inside):
-        return NOT_POINTWISE
     if dims_of(value)[-1] != dims_of(contract.result)[-1]:
         return OTHER_ORDER
-    argument = group.body.block.args[group.inputs.index(value)]
-    if _places(group, argument) != {own} or any(_result_place(one) != own for one in _yielded(group)):
-        return OTHER_ORDER
-    if not any(array_type(one).dtype.name in FLOATS for one in group.outputs):
-        return NO_FLOATS
+    source = group.inputs.index(value)
+    division = divided(group, source)
+    if division is None:
+        return NOT_POINTWISE
+    with division as maps:
+        argument = maps.body.block.args[maps.inputs.index(value)]
+        if _places(maps, argument) != {own} or any(_result_place(one) != own for one in _yielded(maps)):
+            return OTHER_ORDER
+        if not any(array_type(one).dtype.name in FLOATS for one in maps.outputs):
+            return NO_FLOATS
     if any(isinstance(use.operation, ConcatOp) for one in group.outputs for use in one.uses):
         return IN_PARTS
     between = _dependents(chain, group)
     if any(one is not value and one.owner in between for one in group.inputs):
         return NEEDED_BETWEEN
     return None
+
+
+@dataclass(slots=True, eq=False)
+class Division:
+    """What of a group a product's kernel may compute, and what is left; used in a `with`, at whose end it goes.
+
+    Args:
+        maps: the maps that are written.
+        rest: the others, which read what those give, None where there are none.
+        heads: which of the group's results the maps give, in order.
+    """
+
+    maps: GroupOp
+    rest: GroupOp | None
+    heads: tuple[int, ...]
+
+    def __enter__(self) -> GroupOp:
+        """Return the maps."""
+        return self.maps
+
+    def __exit__(self, *_: object) -> None:
+        """Let the ops go, which are in no graph."""
+        for op in (self.rest, self.maps):
+            if op is not None and op.parent is None:
+                op.erase()
+
+
+def divided(group: GroupOp, source: int) -> Division | None:
+    """Divide a group into maps of a product and the rest, None where it cannot be.
+
+    Args:
+        group: the group, which stays as it is.
+        source: the place of the product among its operands.
+    """
+    argument = group.body.block.args[source]
+    given = _yielded(group)
+    own = own_place(dims_of(argument))
+    heads = tuple(at for at, value in enumerate(given) if _result_place(value) == own and _is_mapped(value))
+    inside = _cone([given[at] for at in heads], ())
+    if argument not in inside:
+        return None
+    left = [at for at in range(len(given)) if at not in heads]
+    maps = _copied(group, inside, [given[at] for at in heads], {})
+    if not left:
+        return Division(maps, None, heads)
+    known = {given[at]: output for at, output in zip(heads, maps.outputs, strict=True)}
+    behind = _cone([given[at] for at in left], known)
+    again = (one.owner for one in behind if one in inside)
+    if argument in behind or any(isinstance(op, MapOp | CastOp) for op in again):
+        maps.erase()
+        return None
+    rest = _copied(group, behind, [given[at] for at in left], known)
+    rest.attributes[ROWS] = group.attributes[ROWS]
+    return Division(maps, rest, heads)
+
+
+def _is_mapped(value: SSAValue) -> bool:
+    """Return whether a value is computed by maps alone."""
+    owners = (one.owner for one in _cone([value], ()))
+    return all(isinstance(op, Block | MapOp | CastOp | FullOp | SizeOp) or is_view(op) for op in owners)
+
+
+def _cone(values: Sequence[SSAValue], known: Container[SSAValue]) -> dict[SSAValue, None]:
+    """Return all that values are computed of, with them, as far as it is not known."""
+    found: dict[SSAValue, None] = {}
+    work = [*values]
+    while work:
+        value = work.pop()
+        if value not in found and value not in known:
+            found[value] = None
+            work += value.owner.operands if isinstance(value.owner, Operation) else ()
+    return found
+
+
+def _copied(
+    group: GroupOp, inside: Container[SSAValue], given: Sequence[SSAValue], known: Mapping[SSAValue, SSAValue]
+) -> GroupOp:
+    """Return a group of some of another one's ops, which also reads what is known."""
+    pairs = zip(group.inputs, group.body.block.args, strict=True)
+    read = {argument: value for value, argument in pairs if argument in inside} | known
+    made = GroupOp([*read.values()], [value.type for value in given])
+    made.location = group.location
+    made.attributes |= {AXES: group.attributes[AXES], ROWS: words(())}
+    values: dict[SSAValue, SSAValue] = dict(zip(read, made.body.block.args, strict=True))
+    for op in group.body.block.ops:
+        if not isinstance(op, YieldOp) and any(result in inside for result in op.results):
+            copy = op.clone(values)
+            copy.location = op.location
+            made.body.block.add_op(copy)
+            values.update(zip(op.results, copy.results, strict=True))
+    made.body.block.add_op(YieldOp([values[value] for value in given]))
+    return made
 
 
 def _yielded(group: GroupOp) -> Sequence[SSAValue]:
@@ -218,3 +317,22 @@ def dissolved(op: ProductOp) -> tuple[ContractOp, GroupOp]:
     assert isinstance(contract, ContractOp), "it begins with the product"
     assert isinstance(group, GroupOp), "it ends with the group"
     return contract, group
+
+
+def put_maps(op: ProductOp) -> tuple[ProductOp, GroupOp | None]:
+    """Leave in a product what its kernel may compute, and put the rest of the group behind it; return both."""
+    contract, group = dissolved(op)
+    value = next(one for one in group.inputs if _root(one) is contract)
+    division = divided(group, group.inputs.index(value))
+    block = group.parent_block()
+    assert division is not None, "else it is in no product"
+    assert block is not None, "it is in the graph"
+    made = [one for one in (division.maps, division.rest) if one is not None]
+    block.insert_ops_before(made, group)
+    left = [at for at in range(len(group.outputs)) if at not in division.heads]
+    outputs = [output for one in made for output in one.outputs]
+    for at, output in zip((*division.heads, *left), outputs, strict=True):
+        group.outputs[at].replace_all_uses_with(output)
+    group.detach()
+    group.erase()
+    return _put(division.maps, value, _chain(value)), division.rest
