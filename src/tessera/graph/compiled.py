@@ -16,13 +16,12 @@ from tessera.frontend.group.accesses import Access, Shape
 from tessera.frontend.group.source import signature_of
 from tessera.graph.kept import cut, graph_of
 from tessera.graph.plan import Group, Multiplied, Step
-from tessera.graph.products import is_faster, together
+from tessera.graph.products import Size, is_faster, together
 from tessera.ir.graph.structure import GroupOp, ProductOp
 from tessera.ir.graph.types import array_type, dims_of
 from tessera.ir.graph.views import TransposeOp
 from tessera.ir.text import text_of
 from tessera.ops.linalg.gemm import gemm
-from tessera.ops.linalg.prepare import EMPTY
 from tessera.runtime.device import CPU
 from tessera.runtime.views import ArrayView, row_major
 from tessera.schedule.fuse.epilogues import divided
@@ -95,9 +94,7 @@ def compiled_graph(
     return CompiledGraph(graph_of(module).sym_name.data, target_record(target).name, dumps, kernels)
 
 
-def _group(
-    group: Group, op: GroupOp, sizes: Mapping[str, int], target: str | None, stages: Sequence[str]
-) -> Artifact:
+def _group(group: Group, op: GroupOp, sizes: Mapping[str, int], target: str | None, stages: Sequence[str]) -> Artifact:
     """Return the kernel of a group."""
     shape = group.shape.at(sizes)
     kernel = GroupKernel(signature_of(group.name, group.text, shape, group.dtypes))
@@ -127,8 +124,10 @@ def _product(
     turned = [isinstance(value.owner, TransposeOp) for value in (left, right)]
     (m, k), (_, n), dtype = _view(left, sizes).shape, _view(right, sizes).shape, _view(left, sizes).dtype
     record, options = target_record(target), dict(zip(("trans_a", "trans_b"), turned, strict=True))
-    plans = [gemm.plan(m, n, k, dtype, target=record, epilogue=one, **options) for one in (EMPTY, found.epilogue())]
-    if not is_faster(found, *plans, (m * n, dtype.bytes), record):
+    size = Size(m * n, k, dtype.bytes)
+    alone = gemm.plan(m, n, k, dtype, target=record, **options)
+    fused = gemm.plan(m, n, k, dtype, target=record, epilogue=found.epilogue(), **options)
+    if not (is_faster(found, alone, fused, size, record) if record.simt else size.is_far(record)):
         return None
     return gemm.compile(m, n, k, dtype, target=target, dump=tuple(stages), epilogue=found.epilogue(), **options)
 

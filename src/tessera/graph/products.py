@@ -39,7 +39,7 @@ STRIDES = "an array that it reads does not lie along rows and columns of the pro
 BATCHES = "the batches of the operands are no single one"
 EMPTY = "it has no elements"
 OTHER_ARRAYS = "its arrays are neither PyTorch's nor NumPy's"
-SLOWER = "one kernel is predicted to take longer"
+SLOWER = "one kernel is predicted to take as long as two, or longer"
 NOT_RUN = "it has not run"
 """Reasons why a product and its maps are two kernels."""
 
@@ -236,47 +236,69 @@ def _one(axes: Sequence[tuple[int, int]]) -> int | None:
     return step
 
 
-def pays(one: Together, left: Any, right: Any, product: tuple[int, int], target: TargetRecord) -> bool:
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The size of a product.
+
+    Args:
+        elements: those of the result.
+        terms: of each sum.
+        width: bytes of an element.
+    """
+
+    elements: int
+    terms: int
+    width: int
+
+    def is_far(self, target: TargetRecord) -> bool:
+        """Return whether CPUs lose time on a result that is written and read again, beside that of the sums."""
+        moved = 2 * self.elements * self.width
+        sums = seconds(target, 0, products=self.elements * self.terms, element_bytes=self.width)
+        return moved >= _LARGE and seconds(target, moved) >= _SHARE * sums
+
+
+_LARGE = 1 << 24
+"""Bytes that CPUs do not keep in their caches."""
+_SHARE = 0.1
+"""Part of a product's time from which on what is saved is more than what differs between two kernels of it."""
+
+
+def pays(one: Together, left: Any, right: Any, size: Size, target: TargetRecord) -> bool:
     """Return whether one kernel is predicted to take less time than two.
 
     Args:
         one: the product with its maps.
         left: the left operand, as `gemm` or `gemm_batched` takes it.
         right: the right one.
-        product: elements of the product, and bytes of each.
+        size: the product's.
         target: the machine.
     """
+    if not target.simt:
+        return size.is_far(target)
     run = multiply(left, right)
-    return is_faster(one, run.planned(left, right), run.planned(left, right, one.epilogue()), product, target)
+    return is_faster(one, run.planned(left, right), run.planned(left, right, one.epilogue()), size, target)
 
 
-def is_faster(one: Together, alone: Plan, fused: Plan, product: tuple[int, int], target: TargetRecord) -> bool:
-    """Return whether one kernel is predicted to take less time than two, from the plans of both.
+def is_faster(one: Together, alone: Plan, fused: Plan, size: Size, target: TargetRecord) -> bool:
+    """Return whether one kernel is predicted to take less time on a GPU than two, from the plans of both.
 
     Args:
         one: the product with its maps.
         alone: the plan of the product.
         fused: the plan of both.
-        product: elements of the product, and bytes of each.
+        size: the product's.
         target: the machine.
     """
-    elements, width = product
-    if not target.simt:
-        return elements * width >= _LARGE
     beside = sum(_bytes(placed) for _, placed in (*one.reads, *one.writes))
-    moved = elements * (width + one.first.dtype.bytes) + beside
-    apart = alone.seconds + seconds(target, moved, elements * one.cost)
+    moved = size.elements * (size.width + one.first.dtype.bytes) + beside
+    apart = alone.seconds + seconds(target, moved, size.elements * one.cost)
     together = fused.seconds + beside / target.machine.memory
-    return together + (seconds(target, elements * one.again) if one.again else 0.0) < apart
+    return together + (seconds(target, size.elements * one.again) if one.again else 0.0) < apart
 
 
 def multiply(left: Any, right: Any) -> Gemm:
     """Return what multiplies two operands."""
     return gemm if len(left.shape) == len(right.shape) == 2 else gemm_batched
-
-
-_LARGE = 1 << 22
-"""Bytes of a product from which on CPUs do not keep it in their caches."""
 
 
 def _bytes(placed: Placed) -> int:

@@ -28,7 +28,7 @@ from tessera.graph.kept import graph_of, planned
 from tessera.graph.overwriting import changed, write
 from tessera.graph.pieces import Recording
 from tessera.graph.plan import Applied, Called, Changed, Group, Multiplied, Output, Step, Written
-from tessera.graph.products import BATCHES, OTHER_ARRAYS, SLOWER, Fused, Parted, Together, together
+from tessera.graph.products import BATCHES, OTHER_ARRAYS, SLOWER, Fused, Parted, Size, Together, together
 from tessera.graph.recorded import Item, Launches, Roots, View, drop, is_recorded, record
 from tessera.graph.replay import Replay
 from tessera.graph.runs import Apply, Call, Run, Values
@@ -250,8 +250,9 @@ class Program:
         found = together(step, views, sizes, batched[0] if batched else None)
         if isinstance(found, str):
             return found
-        product = prod(_value_of(dim, sizes) for dim in step.dims), left.dtype.bytes
-        return found if products.pays(found, *operands, product, destination_of(left.device).record()) else SLOWER
+        elements = prod(_value_of(dim, sizes) for dim in step.dims)
+        size = Size(elements, _value_of(step.terms, sizes), left.dtype.bytes)
+        return found if products.pays(found, *operands, size, destination_of(left.device).record()) else SLOWER
 
     def _needed(self, step: Group | Multiplied, values: Values, sizes: Sizes) -> Wanted | None:
         """Make what a step writes, and return the code that its kernel needs, None where it is there."""

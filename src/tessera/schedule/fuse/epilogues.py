@@ -63,7 +63,7 @@ def _products_of(group: GroupOp) -> list[SSAValue]:
     """Return the operands of a group that are products, in the order in which they are computed."""
     block = group.parent_block()
     assert block is not None, "a group is in its graph"
-    order = {op: number for number, op in enumerate(block.ops) if isinstance(op, ContractOp)}
+    order: dict[object, int] = {op: number for number, op in enumerate(block.ops) if isinstance(op, ContractOp)}
     found = [value for value in group.inputs if _root(value) in order]
     return sorted(found, key=lambda value: order[_root(value)])
 
@@ -188,7 +188,8 @@ def _copied(
 ) -> GroupOp:
     """Return a group of some of another one's ops, which also reads what is known."""
     pairs = zip(group.inputs, group.body.block.args, strict=True)
-    read = {argument: value for value, argument in pairs if argument in inside} | known
+    read: dict[SSAValue, SSAValue] = {argument: value for value, argument in pairs if argument in inside}
+    read |= known
     made = GroupOp([*read.values()], [value.type for value in given])
     made.location = group.location
     made.attributes |= {AXES: group.attributes[AXES], ROWS: words(())}
