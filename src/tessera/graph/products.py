@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tessera.data import dataclass
+from tessera.driver.kernel import Kernel
 from tessera.frontend.group.accesses import Access, Axis, Shape
 from tessera.frontend.group.tiles import AXES
 from tessera.graph.plan import Dims, Multiplied, Output
@@ -330,13 +331,15 @@ class Fused:
         launch: returns what launches the rest on values.
     """
 
-    __slots__ = ("_launch", "_makers", "_one", "_rest", "_scalars", "_shape", "_step")
+    __slots__ = ("_launch", "_makers", "_one", "_rest", "_scalars", "_shape", "_step", "kernel")
 
     def __init__(
         self, step: Multiplied, one: Together, sizes: Sizes, like: Any, launch: Callable[[Values], Run]
     ) -> None:
         self._step, self._one, self._launch = step, one, launch
         self._rest: Run | None = None
+        self.kernel: Kernel[..., Any] | None = None
+        """The product's kernel, once it has run."""
         shapes = [tuple(_value(dim, sizes) for dim in dims) for dims in (*one.whole, one.first.dims)]
         self._shape = shapes.pop()
         written = zip(shapes, one.writes, strict=True)
@@ -351,7 +354,9 @@ class Fused:
         operands = in_one(values[self._step.left], values[self._step.right])
         assert operands is not None, "else there are two kernels"
         given = [strided(values[number], placed.shape, placed.strides) for number, placed in (*one.reads, *one.writes)]
-        found = multiply(*operands).inside(*operands, one.epilogue(given, self._scalars))
+        product = multiply(*operands)
+        found = product.inside(*operands, one.epilogue(given, self._scalars))
+        self.kernel = product.last
         values[one.first.number] = found.reshape(self._shape)
 
     def __call__(self, values: Values) -> None:

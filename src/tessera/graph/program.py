@@ -96,6 +96,7 @@ class Program:
         self.kernels = {group.name: self._kernel(group, group.shape) for group in groups}
         """The kernels of its groups by name; those for some sizes are others."""
         self._launched: dict[str, GroupKernel] = {}
+        self._fused: dict[str, Fused] = {}
         self._parted: dict[str, str] = {}
         """For the maps of products that have run why they are kernels of their own, empty where they are not."""
         launching = [step for step in self.plan.steps if not (isinstance(step, Applied) and step.kind in _VIEWS)]
@@ -158,7 +159,10 @@ class Program:
         """
         from tessera.graph.explained import explained  # most programs ask for none
 
-        loaded = {name: kernel.explanation for name, kernel in self._launched.items() if kernel.explanation is not None}
+        ran = {name: one.kernel.explain() for name, one in self._fused.items() if one.kernel is not None}
+        loaded = ran | {
+            name: kernel.explanation for name, kernel in self._launched.items() if kernel.explanation is not None
+        }
         return explained(self.module, sizes, device, self.origin, loaded, self._parted, left)
 
     def _bind(
@@ -233,7 +237,9 @@ class Program:
         self._parted[step.group.name] = found if isinstance(found, str) else ""
         if isinstance(found, str):
             return Parted(step, sizes, partial(self._launch, step.group, sizes=sizes))
-        return Fused(step, found, sizes, values[0], partial(self._launch, step.rest, sizes=sizes))
+        made = Fused(step, found, sizes, values[0], partial(self._launch, step.rest, sizes=sizes))
+        self._fused[step.group.name] = made
+        return made
 
     def _together(self, step: Multiplied, values: Values, sizes: Sizes) -> Together | str:
         """Return a product and its maps as one kernel, or why they are two."""

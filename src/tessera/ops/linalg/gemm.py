@@ -326,6 +326,11 @@ class Gemm:
         kernel = self._last.kernel
         return {"plan": self._last.plan.explain(), "kernel": None if kernel is None else kernel.explain()}
 
+    @property
+    def last(self) -> Kernel[..., Any] | None:
+        """The kernel of the last call, None where that had nothing to compute."""
+        return None if self._last is None else self._last.kernel
+
     def plan(
         self,
         m: int,
