@@ -41,6 +41,7 @@ BATCHES = "the batches of the operands are no single one"
 EMPTY = "it has no elements"
 OTHER_ARRAYS = "its arrays are neither PyTorch's nor NumPy's"
 SLOWER = "one kernel is predicted to take as long as two, or longer"
+TOO_LONG = "its maps are too long to be repeated for all sums of a thread"
 NOT_RUN = "it has not run"
 """Reasons why a product and its maps are two kernels."""
 
@@ -118,6 +119,8 @@ def together(step: Multiplied, views: Sequence[ArrayView], sizes: Sizes, batch: 
     if step.is_wanted:
         writes.append((step.product, tile.whole(_dtype_of(step)), step.whole))
     functions = [FUNCTIONS[op.fn.data] for op in block_of(step.maps.text).ops if isinstance(op, MapOp)]
+    if (work := _work(functions)) > _MOST_WORK:
+        return TOO_LONG
     source = next(one for one in shape.accesses if not one.is_result and one.number == step.source)
     form = _form((source, *(one for one, _, _ in reads), *results), axes, len(own) - 1, shape.sizes)
     maps = Maps(
@@ -127,13 +130,17 @@ def together(step: Multiplied, views: Sequence[ArrayView], sizes: Sizes, batch: 
         tuple(placed.beside for _, _, placed in reads),
         tuple(placed.beside for _, placed, _ in writes),
         first.dtype,
-        _work(functions),
+        work,
     )
     read = tuple((number, placed) for _, number, placed in reads)
     written = tuple((number, placed) for number, placed, _ in writes)
     cost = sum(one.cost for one in functions)
     again = 0 if step.rest is None else first.dtype.bytes
     return Together(maps, read, written, tuple(dims for _, _, dims in writes), first, cost, again)
+
+
+_MOST_WORK = 48
+"""Operations of maps, as steps of epilogues count them: a thread has code for each of its sums."""
 
 
 def _work(functions: Sequence[Function]) -> int:

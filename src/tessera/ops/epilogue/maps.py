@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from typing import Any, Literal
 
 import tessera as ts
@@ -80,8 +81,9 @@ class Maps:
 
     @property
     def weight(self) -> int:
-        """The registers that it needs beside the result, as of a step."""
-        return 1 if sum(one.axis == "full" for one in (*self.reads, *self.writes)) > 2 else 0
+        """The registers that it needs beside the result, as of a step: for what of each whole array is under way."""
+        held = sum(ceil(one.dtype.bytes / 4) for one in (*self.reads, *self.writes) if one.axis == "full")
+        return sum(held > most for most in (2, 4))
 
     def step(self, arrays: Sequence[Any], sizes: Sequence[int]) -> Step:
         """Return the step.
