@@ -6,6 +6,7 @@ see the tile, and operands that are loaded for it. What the group gives beside t
 
 from __future__ import annotations
 
+import json
 from typing import Any, cast
 
 from xdsl.ir import Operation, SSAValue
@@ -33,9 +34,9 @@ def computed(step: Any, x: Any, rows: Any, cols: Any, batch: Any) -> Any:
     """Return what a step's group makes of a tile, in kernels.
 
     Args:
-        step: the structure: `ops`, the text; `form`, the form as data; `source`, the number of the tile among the
-            group's operands; `operands` and `goals`, which load and store what belongs to the tile in the order of
-            the form; `n0` …, sizes.
+        step: the structure: `ops`, the text; `form`, the form's data as text; `source`, the number of the tile among
+            the group's operands; `operands` and `goals`, which load and store what belongs to the tile in the order
+            of the form; `n0` …, sizes.
         x: the tile.
         rows: the place of its first row in the result.
         cols: the place of its first column.
@@ -61,7 +62,7 @@ class _TileEmitter(Emitter):
 
     def __init__(self, b: Builder, step: StructureValue, x: Tile, place: tuple[Any, Any, Any]) -> None:
         fields = step.fields
-        shape = Shape.from_data(fields["form"])
+        shape = Shape.from_data(json.loads(fields["form"]))
         numbers: list[SSAValue] = [fields[f"n{at}"].ssa for at in range(len(shape.sizes))]
         arguments = [x.ssa] * len(shape.accesses) + numbers  # what is loaded and stored is so by others
         super().__init__(block_of(fields["ops"]), shape, arguments, shape_of(x.ssa.type))

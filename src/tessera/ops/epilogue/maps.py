@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from math import ceil
 from typing import Any, Literal
@@ -71,7 +72,7 @@ class Maps:
         """What of the step is compiled in."""
         fields: tuple[tuple[str, Field], ...] = (
             ("ops", ConstantField(self.ops)),
-            ("form", ConstantField(self.form.as_data())),
+            ("form", ConstantField(json.dumps(self.form.as_data()))),  # keys tell tuples apart that share parts
             ("source", ConstantField(self.source)),
             ("operands", tuple(one.layout("operand", _part) for one in self.reads)),
             ("goals", tuple(one.layout("goal", _put) for one in self.writes)),
