@@ -139,7 +139,7 @@ def test_chains(function: Callable[..., Any]):
 
 
 @pytest.mark.parametrize("function", [several, norm_of_sum])
-@pytest.mark.parametrize(("shape", "terms"), [((33, 50), 70), ((1, 5), 3), ((16, 1), 8)])
+@pytest.mark.parametrize(("shape", "terms"), [((33, 50), 70), ((1, 5), 3), ((16, 1), 8), ((1, 9, 24), 8)])
 def test_matrices(function: Callable[..., Any], shape: tuple[int, ...], terms: int):
     assert is_one(check(function, arguments(shape, terms, np.float32)))
 

@@ -24,7 +24,7 @@ from tessera.ir.graph.sums import ContractOp
 from tessera.ir.graph.types import array_type, dims_of
 from tessera.ir.graph.views import ConcatOp, ReshapeOp
 from tessera.schedule.fuse.apart import IN_PARTS, NEEDED_BETWEEN, NO_FLOATS, NOT_POINTWISE, OTHER_ORDER, Apart
-from tessera.schedule.fuse.places import Place, is_view, own_place, result_at, source_place
+from tessera.schedule.fuse.places import NONE, Place, is_view, own_place, result_at, source_place
 from tessera.schedule.fuse.writing import AXES, ROWS
 
 FLOATS = ("f64", "f32", "bf16", "f16")
@@ -99,7 +99,7 @@ def _why_none(group: GroupOp, value: SSAValue, chain: Chain) -> str | None:
         return NOT_POINTWISE
     with division as maps:
         argument = maps.body.block.args[maps.inputs.index(value)]
-        if _places(maps, argument) != {own} or any(_result_place(one) != own for one in _yielded(maps)):
+        if _places(maps, argument) != {own}:
             return OTHER_ORDER
         if not any(array_type(one).dtype.name in FLOATS for one in maps.outputs):
             return NO_FLOATS
@@ -146,7 +146,9 @@ def divided(group: GroupOp, source: int) -> Division | None:
     argument = group.body.block.args[source]
     given = _yielded(group)
     own = own_place(dims_of(argument))
-    heads = tuple(at for at, value in enumerate(given) if _result_place(value) == own and _is_mapped(value))
+    heads = tuple(
+        at for at, value in enumerate(given) if _axes(_result_place(value)) == _axes(own) and _is_mapped(value)
+    )
     inside = _cone([given[at] for at in heads], ())
     if argument not in inside:
         return None
@@ -163,6 +165,11 @@ def divided(group: GroupOp, source: int) -> Division | None:
     rest = _copied(group, behind, [given[at] for at in left], known)
     rest.attributes[ROWS] = group.attributes[ROWS]
     return Division(maps, rest, heads)
+
+
+def _axes(place: Place | None) -> Place | None:
+    """Return a place without dimensions of size 1."""
+    return None if place is None else tuple(at for at in place if at != NONE)
 
 
 def _is_mapped(value: SSAValue) -> bool:
