@@ -83,7 +83,8 @@ class Maps:
     @property
     def weight(self) -> int:
         """The registers that it needs beside the result, as of a step: for what of each whole array is under way."""
-        held = sum(ceil(one.dtype.bytes / 4) for one in (*self.reads, *self.writes) if one.axis == "full")
+        whole = [one.dtype.bytes for one in (*self.reads, *self.writes) if one.axis == "full"]
+        held = sum(2 if size == 1 else ceil(size / 4) for size in whole)  # bytes are loaded one by one
         return sum(held > most for most in (2, 4))
 
     def step(self, arrays: Sequence[Any], sizes: Sequence[int]) -> Step:
