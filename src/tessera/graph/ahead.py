@@ -15,15 +15,16 @@ import numpy as np
 
 from tessera.driver.ahead import wanting
 from tessera.driver.variants import Wanted
-from tessera.graph.plan import Applied, Called, Changed, Group, Plan, Step, Written
+from tessera.graph.plan import Applied, Called, Changed, Group, Multiplied, Plan, Step, Written
 from tessera.graph.recorded import drop
 from tessera.graph.runs import Run, Values
 from tessera.ops import arrays
 from tessera.ops.watching import CREATES, is_view
 from tessera.target.dims import Dim
 
-Need = Callable[[Group, Values], Wanted | None]
-"""Makes the arrays that a group writes, and returns the code that its kernel needs, None where it is there."""
+Need = Callable[[Group | Multiplied, Values], Wanted | None]
+"""Makes the arrays that a group writes, and returns the code that its kernel needs, None where it is there; a product
+notes what its own kernel needs."""
 _HARMLESS = (
     *CREATES,
     "aten::zeros",
@@ -56,7 +57,7 @@ def compile_ahead(
     with wanting() as wants, _harmless(like):
         for what, gone in zip(plan.steps, plan.gone, strict=True):
             match what:
-                case Group():
+                case Group() | Multiplied():
                     with suppress(Exception):
                         wants.add(need(what, values))
                 case Called():

@@ -18,8 +18,9 @@ from tessera.driver.variants import destination_of
 from tessera.graph.drawing import Drawing, Node, page
 from tessera.graph.kept import graph_of
 from tessera.graph.plan import is_in_place
+from tessera.graph.products import NOT_RUN
 from tessera.ir.graph.points import MapOp
-from tessera.ir.graph.structure import CallOp, GroupOp, ReturnOp, YieldOp
+from tessera.ir.graph.structure import CallOp, GraphOp, GroupOp, ProductOp, ReturnOp, YieldOp
 from tessera.ir.graph.sums import ContractOp, PartsOp, ReduceOp
 from tessera.ir.graph.takes import StoredOp, TakeOp
 from tessera.ir.graph.types import array_type, dims_of
@@ -28,6 +29,7 @@ from tessera.ir.passes import clone
 from tessera.numerics.functions import FUNCTIONS
 from tessera.runtime.device import Device
 from tessera.schedule.fuse.apart import Apart
+from tessera.schedule.fuse.epilogues import dissolved, put_maps, read_after
 from tessera.schedule.fuse.groups import cut
 from tessera.schedule.fuse.places import LOOSE, PLACED
 from tessera.target.predicted import seconds
@@ -200,6 +202,7 @@ def explained(
     device: Device,
     origin: str,
     launched: Mapping[str, Explanation],
+    parted: Mapping[str, str],
     left: Collection[str] = (),
 ) -> GraphExplanation:
     """Return what a graph is and runs as.
@@ -210,6 +213,7 @@ def explained(
         device: where it ran.
         origin: where its plan came from.
         launched: what the kernels' last launches ran, by name.
+        parted: for maps of products why they are kernels of their own, by name; empty where they are not.
         left: names of ops that run as ATen.
     """
     copy = clone(module)
@@ -218,6 +222,7 @@ def explained(
     teller = _Teller(graph.sym_name.data, sizes, record, launched, left)
     before = teller.drawing(graph.body.block.ops)
     teller.apart = cut(graph)
+    teller.part_products(graph, parted)
     parts = {op: teller.part(op) for op in graph.body.block.ops if runs(op)}
     after = _drawn(graph.body.block.ops, {op: part.lines for op, part in parts.items()})
     shown = tuple(parts.values())
@@ -253,12 +258,35 @@ class _Teller:
         self._names: dict[Operation, str] = {}
         self.apart: Sequence[Apart] = ()
 
+    def part_products(self, graph: GraphOp, parted: Mapping[str, str]) -> None:
+        """Leave in products what their kernels compute: nothing where maps are kernels of their own."""
+        products = [one for one in graph.body.block.ops if isinstance(one, ProductOp)]
+        names = {op: self._name_of(op.group) for op in products}
+        become: dict[GroupOp, GroupOp] = {}
+        for op, name in names.items():
+            old, why = op.group, parted.get(name, NOT_RUN)
+            if why:
+                contract, group = dissolved(op)
+                self.apart = [*self.apart, Apart(group, contract, why)]
+            else:
+                made, rest = put_maps(op)
+                group = made.group
+                if rest is not None:
+                    self._names[rest] = f"{name}_rest"
+            self._names[group] = name
+            become[old] = group
+        self.apart = [
+            Apart(become.get(one.reader, one.reader), read_after(one.read, become), one.why) for one in self.apart
+        ]
+
     def drawing(self, ops: Iterable[Operation]) -> Drawing:
         """Return a drawing of ops that are in no groups yet."""
         return _drawn(ops, {op: self._part(op).lines for op in ops if runs(op) and not isinstance(op, LOOSE)})
 
     def part(self, op: Operation) -> Part:
         """Return what an op of a graph that is cut runs as; kernels are counted as they come."""
+        if isinstance(op, ProductOp):
+            return self._product(op)
         return self._group(op) if isinstance(op, GroupOp) else self._part(op)
 
     def _bytes(self, value: SSAValue) -> int:
@@ -274,10 +302,9 @@ class _Teller:
         if kind == "view":
             return Part(name, kind, (name,), 0, 0, 0.0)
         read, made = sum(map(self._bytes, op.operands)), sum(map(self._bytes, op.results))
-        products = 0
+        products, width = 0, array_type(op.results[0]).dtype.bytes if op.results else 4
         if isinstance(op, ContractOp):
-            products = self._elements(op.result) * (dims_of(op.left)[-1].value(self._sizes) or 0)
-        width = array_type(op.results[0]).dtype.bytes if op.results else 4
+            products, width = self._multiplied(op)
         time = seconds(self._target, read + made, self._operations(op), products, width)
         return Part(name, kind, (name,), read, made, time)
 
@@ -312,11 +339,28 @@ class _Teller:
         ops = tuple(self._kind(one)[1] for one in inside if isinstance(one, PLACED))
         return Part(name, "kernel", ops, read, made, time, self._why_apart(op), self._launched.get(name))
 
+    def _product(self, op: ProductOp) -> Part:
+        """Return a product and its maps, which are one kernel."""
+        contract, maps = next(iter(op.body.block.ops)), self._group(op.group)
+        assert isinstance(contract, ContractOp), "a product begins with it"
+        read, made = sum(map(self._bytes, op.inputs)), sum(map(self._bytes, op.outputs))
+        operations = sum(map(self._operations, op.group.body.block.ops))
+        time = seconds(self._target, read + made, operations, *self._multiplied(contract))
+        ops = self._kind(contract)[1], *maps.ops
+        return Part(maps.name, "kernel", ops, read, made, time, self._why_apart(op.group, op), maps.kernel)
+
+    def _multiplied(self, op: ContractOp) -> tuple[int, int]:
+        """Return the multiply-adds of a product, and the bytes of an element."""
+        terms = dims_of(op.left)[-1].value(self._sizes) or 0
+        return self._elements(op.result) * terms, array_type(op.result).dtype.bytes
+
     def _name_of(self, op: GroupOp) -> str:
         if op not in self._names:
-            block = op.parent_block()
-            groups = [one for one in (block.ops if block else ()) if isinstance(one, GroupOp)]
-            self._names = {one: f"{self._name}_{number}" for number, one in enumerate(groups)}
+            holder = op.parent_op()
+            block = (holder if isinstance(holder, ProductOp) else op).parent_block()
+            groups = [_group_of(one) for one in (block.ops if block else ())]
+            named = [one for one in groups if one is not None]
+            self._names = {one: f"{self._name}_{number}" for number, one in enumerate(named)}
         return self._names[op]
 
     def _read_of(self, value: SSAValue) -> int:
@@ -327,29 +371,42 @@ class _Teller:
             return whole
         return min(whole, sum(self._bytes(user.results[0]) for user in users))
 
-    def _why_apart(self, op: GroupOp) -> tuple[str, ...]:
-        """Return why a group is not one with what it reads."""
+    def _why_apart(self, op: GroupOp, holder: Operation | None = None) -> tuple[str, ...]:
+        """Return why a group, or what holds it, is not one with what it reads."""
         found: dict[str, None] = {}
         noted = {one.read for one in self.apart if one.reader is op}
         for one in self.apart:
             if one.reader is op:
-                found[f"{self._name_of(one.read)}: {one.why}"] = None
-        for value in op.inputs:
+                read = one.read
+                name = self._name_of(read) if isinstance(read, GroupOp) else self._kind(read)[1]
+                found[f"{name}: {one.why}"] = None
+        for value in (holder or op).operands:
             owner, between = _maker(value)
-            if isinstance(owner, GroupOp) and owner not in noted:
+            group = _group_of(owner)
+            if group is not None and group not in noted:
                 why = f"{between} lies between them" if between else "it reads what all of that kernel has written"
-                found[f"{self._name_of(owner)}: {why}"] = None
-            elif isinstance(owner, CallOp | ContractOp | ReduceOp | ConcatOp):
+                found[f"{self._name_of(group)}: {why}"] = None
+            elif isinstance(owner, CallOp | ContractOp | ReduceOp | ConcatOp) and owner not in noted:
                 kind, name = self._kind(owner)
                 found[f"{name}: {_OF_KIND[kind]}"] = None
         return tuple(found)
+
+
+def _group_of(op: Operation | object) -> GroupOp | None:
+    """Return a group, or that of a product."""
+    if isinstance(op, ProductOp):
+        return op.group
+    return op if isinstance(op, GroupOp) else None
+
+
+_MAKERS = (GroupOp, ProductOp, CallOp, ContractOp, ReduceOp, ConcatOp)
 
 
 def _maker(value: SSAValue) -> tuple[Operation | object, str]:
     """Return what makes a value, and the view through which it is read that moves elements, if any."""
     between = ""
     owner = value.owner
-    while isinstance(owner, Operation) and not isinstance(owner, GroupOp | CallOp | ContractOp | ReduceOp | ConcatOp):
+    while isinstance(owner, Operation) and not isinstance(owner, _MAKERS):
         between = "an array that is read at computed places" if isinstance(owner, StoredOp) else f"a {owner.name[14:]}"
         if not owner.operands:
             break
@@ -363,7 +420,7 @@ def _drawn(ops: Iterable[Operation], lines: Mapping[Operation, Sequence[str]]) -
     numbers = {op: number for number, op in enumerate(order)}
     nodes: list[Node] = []
     for op in order:
-        kind = "kernel" if isinstance(op, GroupOp) else "op"
+        kind = "op" if _group_of(op) is None else "kernel"
         nodes.append(Node(tuple(lines[op]), kind, tuple(sorted(_sources(op, numbers)))))
     return Drawing(tuple(nodes))
 

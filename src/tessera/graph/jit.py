@@ -23,7 +23,6 @@ from tessera.graph.constants import as_tensor, beside, shares_memory
 from tessera.graph.floats import Number
 from tessera.graph.kept import cut
 from tessera.graph.kernels import call_kernel
-from tessera.graph.plan import Group
 from tessera.graph.program import Program
 from tessera.graph.sizes import COMPARE
 from tessera.graph.traced import Array, Trace
@@ -217,8 +216,7 @@ class Jit(Generic[P, R]):
         places, whole, statics = self._arrays(leaves)
         entry, sizes = self._find(leaves, whole, outline, places, statics)
         program = entry.program
-        groups = [step for step in program.plan.steps if isinstance(step, Group)]
-        return compiled_graph(program.module, groups, sizes, target, names)
+        return compiled_graph(program.module, program.plan.steps, sizes, target, names)
 
     @property
     def _name(self) -> str:

@@ -18,7 +18,7 @@ from xdsl.ir import Attribute, Block, SSAValue
 from tessera.digest import sha256
 from tessera.driver.cache import disk_cache
 from tessera.frontend.group.accesses import Shape
-from tessera.graph.plan import Applied, Called, Changed, Dims, Group, Output, Plan, Step, Written, plan_of
+from tessera.graph.plan import Applied, Called, Changed, Dims, Group, Multiplied, Output, Plan, Step, Written, plan_of
 from tessera.ir.graph.structure import GraphOp
 from tessera.ir.graph.types import dim_of
 from tessera.ir.passes import PassRunner, clone
@@ -156,6 +156,12 @@ def _dims(texts: Sequence[str]) -> Dims:
 
 def _step(step: Step) -> Any:
     match step:
+        case Multiplied():
+            whole, dims = _texts(step.whole), _texts(step.dims)
+            numbers = step.left, step.right, step.product, whole, step.is_wanted, step.seen, dims, step.source
+            rest = None if step.rest is None else _step(step.rest)
+            maps = None if step.rest is None else _step(step.maps)
+            return ["product", *numbers, str(step.terms), _step(step.group), maps, rest]
         case Group():
             outputs = [[o.number, _texts(o.whole), o.dtype.name, _texts(o.dims), str(o.first)] for o in step.outputs]
             dtypes = [dtype.name for dtype in step.dtypes]
@@ -172,12 +178,21 @@ def _step(step: Step) -> Any:
             return ["write", step.target, step.value]
 
 
+def _group_from(data: Any) -> Group:
+    _, name, text, shape, dtypes, inputs, outputs = data
+    made = tuple(Output(n, _dims(whole), BY_NAME[t], _dims(dims), dim_of(at)) for n, whole, t, dims, at in outputs)
+    return Group(name, text, Shape.from_data(shape), tuple(BY_NAME[t] for t in dtypes), tuple(inputs), made)
+
+
 def _step_from(data: Any) -> Step:
     kind, *rest = data
     if kind == "group":
-        name, text, shape, dtypes, inputs, outputs = rest
-        made = tuple(Output(n, _dims(whole), BY_NAME[t], _dims(dims), dim_of(at)) for n, whole, t, dims, at in outputs)
-        return Group(name, text, Shape.from_data(shape), tuple(BY_NAME[t] for t in dtypes), tuple(inputs), made)
+        return _group_from(data)
+    if kind == "product":
+        left, right, product, whole, is_wanted, seen, dims, source, terms, group, maps, rest = rest
+        first = left, right, product, _dims(whole), is_wanted, seen, _dims(dims), source, dim_of(terms)
+        own = _group_from(group)
+        return Multiplied(*first, own, own if rest is None else _group_from(maps), rest and _group_from(rest))
     if kind == "call":
         callee, operands, goals, lies, types = rest
         made = tuple((_dims(dims), BY_NAME[dtype]) for dims, dtype in types)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 from xdsl.ir import Operation, SSAValue
@@ -12,12 +13,13 @@ from tessera.frontend.group.accesses import Shape, Strides, row_major, shape_of
 from tessera.frontend.group.source import dtypes_of
 from tessera.graph.overwriting import overwritten
 from tessera.ir.graph.compact import compact_text
-from tessera.ir.graph.structure import CallOp, GraphOp, GroupOp, ReturnOp, UpdateOp
+from tessera.ir.graph.structure import CallOp, GraphOp, GroupOp, ProductOp, ReturnOp, UpdateOp, YieldOp
 from tessera.ir.graph.sums import ContractOp, ReduceOp
 from tessera.ir.graph.takes import AddRowsOp, StoredOp
 from tessera.ir.graph.types import ONE, ZERO, array_type, dims_of, ordered
 from tessera.ir.graph.views import BroadcastOp, ConcatOp, ReshapeOp, SliceOp, TransposeOp
 from tessera.numerics.dtypes import DType
+from tessera.schedule.fuse.epilogues import divided
 from tessera.target.dims import Dim
 
 Dims = tuple[Dim, ...]
@@ -61,6 +63,50 @@ class Group:
     dtypes: tuple[DType, ...]
     inputs: tuple[int, ...]
     outputs: tuple[Output, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Multiplied:
+    """A product of matrices and a group of maps of it, which may be one kernel.
+
+    Args:
+        left: the number of the left operand.
+        right: the number of the right operand.
+        product: the number of the product, which is made where something else reads it, or where there are two kernels.
+        whole: its sizes.
+        is_wanted: whether something else reads it.
+        seen: the number of the product as the group reads it.
+        dims: its sizes there.
+        source: its place among what the maps read.
+        terms: the terms of each sum.
+        group: what is computed of the product, as a kernel of its own.
+        maps: what of that may be computed in the product's kernel.
+        rest: what is left then, a kernel that reads what the maps give, None where nothing is.
+    """
+
+    left: int
+    right: int
+    product: int
+    whole: Dims
+    is_wanted: bool
+    seen: int
+    dims: Dims
+    source: int
+    terms: Dim
+    group: Group
+    maps: Group
+    rest: Group | None
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        """The numbers of the values that it reads."""
+        others = (number for number in self.group.inputs if number != self.seen)
+        return tuple(dict.fromkeys((self.left, self.right, *others)))
+
+    @property
+    def goals(self) -> tuple[int, ...]:
+        """The numbers of what it gives."""
+        return (*((self.product,) if self.is_wanted else ()), *(output.number for output in self.group.outputs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +181,7 @@ class Written:
     value: int
 
 
-Step = Group | Called | Applied | Changed | Written
+Step = Group | Multiplied | Called | Applied | Changed | Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +199,17 @@ class Plan:
     gone: tuple[tuple[int, ...], ...]
     count: int
     results: tuple[int, ...]
+
+    @property
+    def groups(self) -> list[Group]:
+        """The groups that may be kernels of their own, in order."""
+        found: list[Group] = []
+        for step in self.steps:
+            if isinstance(step, Multiplied):
+                found += [step.group] if step.rest is None else [step.group, step.rest]
+            elif isinstance(step, Group):
+                found.append(step)
+        return found
 
 
 def plan_of(
@@ -236,7 +293,9 @@ class _Planner:
             return None
         operands = tuple(self._numbers[value] for value in op.operands)
         if isinstance(op, GroupOp):
-            return self._group(op, operands)
+            return self._group(op)
+        if isinstance(op, ProductOp):
+            return self._multiplied(op)
         if isinstance(op, UpdateOp):
             return Written(*operands)
         if isinstance(op, CallOp):
@@ -246,13 +305,51 @@ class _Planner:
         goal = self._number(result, self._strides_of(op) if is_view else row_major(dims_of(result)))
         return None if isinstance(op, ConcatOp) and is_in_place(op) else _applied(op, operands, goal)
 
-    def _group(self, op: GroupOp, inputs: tuple[int, ...]) -> Group:
+    def _group(self, op: GroupOp) -> Group:
+        self._groups += 1
+        return self._named(op, f"{self._graph.sym_name.data}_{self._groups - 1}")
+
+    def _named(self, op: GroupOp, name: str) -> Group:
         outputs = tuple(map(self._output, op.outputs))
         layouts = [row_major(output.whole) for output in outputs]
         shape = shape_of(op, [self._strides[value] for value in op.inputs], layouts, self._hints)
-        name = f"{self._graph.sym_name.data}_{self._groups}"
-        self._groups += 1
+        inputs = tuple(self._numbers[value] for value in op.inputs)
         return Group(name, compact_text(op.body.block), shape, dtypes_of(op, shape), inputs, outputs)
+
+    def _multiplied(self, op: ProductOp) -> Multiplied:
+        inside, group = list(op.body.block.ops), op.group
+        for value, argument in zip(op.inputs, op.body.block.args, strict=True):
+            self._strides[argument], self._numbers[argument] = self._strides[value], self._numbers[value]
+        contract = inside[0]
+        assert isinstance(contract, ContractOp), "a product begins with it"
+        for one in inside[: inside.index(group)]:
+            self._number(one.results[0], row_major(dims_of(one.results[0])))
+        seen = inside[inside.index(group) - 1].results[0]
+        made = self._group(group)
+        for value, result in zip(cast(YieldOp, inside[-1]).values, op.outputs, strict=True):
+            self._strides[result], self._numbers[result] = self._strides[value], self._numbers[value]
+        is_wanted = len(op.outputs) > len(group.outputs)
+        left, right, product = (self._numbers[one] for one in (contract.left, contract.right, contract.result))
+        number, terms, whole = self._numbers[seen], dims_of(contract.left)[-1], dims_of(contract.result)
+        numbers = left, right, product, whole, is_wanted, number, dims_of(seen)
+        return Multiplied(*numbers, *self._divided(group, seen, terms, made))
+
+    def _divided(
+        self, group: GroupOp, seen: SSAValue, terms: Dim, whole: Group
+    ) -> tuple[int, Dim, Group, Group, Group | None]:
+        """Return what a product's step says of its group: where it reads the product, the group, its maps, the rest."""
+        division = divided(group, group.inputs.index(seen))
+        assert division is not None, "else it is in no product"
+        with division as maps:
+            source, heads = maps.inputs.index(seen), division.heads
+            if division.rest is None:
+                return group.inputs.index(seen), terms, whole, whole, None
+            left = [value for at, value in enumerate(group.outputs) if at not in heads]
+            old = (*(group.outputs[at] for at in heads), *left)
+            for value, result in zip(old, (*maps.outputs, *division.rest.outputs), strict=True):
+                self._numbers[result], self._strides[result] = self._numbers[value], self._strides[value]
+            parts = (self._named(one, whole.name) for one in (maps, division.rest))
+            return source, terms, whole, next(parts), replace(next(parts), name=f"{whole.name}_rest")
 
     def _call(self, op: CallOp, operands: tuple[int, ...]) -> Called:
         loose = self._loose.get(op.callee.data, [False] * len(op.results))

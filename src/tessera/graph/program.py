@@ -17,16 +17,18 @@ from tessera.driver import ahead
 from tessera.driver.group_kernel import GroupKernel
 from tessera.driver.launch import Launch, stream_source
 from tessera.driver.settings import settings
-from tessera.driver.variants import Wanted
+from tessera.driver.variants import Wanted, destination_of
 from tessera.entry.tables import NotDirect
 from tessera.frontend.group.accesses import Access, Shape, row_major
 from tessera.frontend.group.source import signature_of
+from tessera.graph import products
 from tessera.graph.ahead import compile_ahead
 from tessera.graph.edges import Edges, Number
 from tessera.graph.kept import graph_of, planned
 from tessera.graph.overwriting import changed, write
 from tessera.graph.pieces import Recording
-from tessera.graph.plan import Applied, Called, Changed, Group, Output, Step, Written
+from tessera.graph.plan import Applied, Called, Changed, Group, Multiplied, Output, Step, Written
+from tessera.graph.products import BATCHES, OTHER_ARRAYS, SLOWER, Fused, Parted, Size, Together, together
 from tessera.graph.recorded import Item, Launches, Roots, View, drop, is_recorded, record
 from tessera.graph.replay import Replay
 from tessera.graph.runs import Apply, Call, Run, Values
@@ -34,7 +36,7 @@ from tessera.ir.graph.types import dims_of
 from tessera.numerics.profiles import current_profile
 from tessera.ops import arrays, rows
 from tessera.ops.forms import Form, Part, form_of, part_of
-from tessera.ops.linalg.batches import plain
+from tessera.ops.linalg.batches import in_one, plain
 from tessera.ops.lookup.steps import BACKWARD
 from tessera.ops.rules import RULES
 from tessera.runtime.device import Device
@@ -90,10 +92,13 @@ class Program:
         self._calls = calls
         self._bound: dict[Any, _Bound] = {}
         self._alike: dict[Any, GroupKernel] = {}
-        groups = [step for step in self.plan.steps if isinstance(step, Group)]
+        groups = self.plan.groups
         self.kernels = {group.name: self._kernel(group, group.shape) for group in groups}
         """The kernels of its groups by name; those for some sizes are others."""
         self._launched: dict[str, GroupKernel] = {}
+        self._fused: dict[str, Fused] = {}
+        self._parted: dict[str, str] = {}
+        """For the maps of products that have run why they are kernels of their own, empty where they are not."""
         launching = [step for step in self.plan.steps if not (isinstance(step, Applied) and step.kind in _VIEWS)]
         self._several = len(launching) > 1
 
@@ -154,8 +159,11 @@ class Program:
         """
         from tessera.graph.explained import explained  # most programs ask for none
 
-        loaded = {name: kernel.explanation for name, kernel in self._launched.items() if kernel.explanation is not None}
-        return explained(self.module, sizes, device, self.origin, loaded, left)
+        ran = {name: one.kernel.explain() for name, one in self._fused.items() if one.kernel is not None}
+        loaded = ran | {
+            name: kernel.explanation for name, kernel in self._launched.items() if kernel.explanation is not None
+        }
+        return explained(self.module, sizes, device, self.origin, loaded, self._parted, left)
 
     def _bind(
         self, given: list[Any], values: Values, targets: list[list[Any]], sizes: Sizes, rules: object
@@ -194,6 +202,8 @@ class Program:
                 return self._launch(step, values, sizes)
             case Called():
                 return Call(self._calls[step.callee](sizes), step.operands, step.goals, step.lies)
+            case Multiplied():
+                return self._multiplied(step, values, sizes)
             case Applied():
                 return Apply(_function_of(step, sizes), step.operands, step.goal)
             case Changed():
@@ -221,15 +231,54 @@ class Program:
             pointers.append(apart + before[access.number] if access.is_result else starts[access.number])
         return _Fit(self._kernel_at(group, sizes), pointers, views, device, before)
 
-    def _needed(self, group: Group, values: Values, sizes: Sizes) -> Wanted | None:
-        """Make what a group writes, and return the code that its kernel needs, None where it is there."""
+    def _multiplied(self, step: Multiplied, values: Values, sizes: Sizes) -> Fused | Parted:
+        """Return how a product and its maps run on arrays such as these."""
+        found = self._together(step, values, sizes)
+        self._parted[step.group.name] = found if isinstance(found, str) else ""
+        if isinstance(found, str):
+            return Parted(step, sizes, partial(self._launch, step.group, sizes=sizes))
+        made = Fused(step, found, sizes, values[0], partial(self._launch, step.rest, sizes=sizes))
+        self._fused[step.group.name] = made
+        return made
+
+    def _together(self, step: Multiplied, values: Values, sizes: Sizes) -> Together | str:
+        """Return a product and its maps as one kernel, or why they are two."""
+        like = values[0]
+        if not (arrays.is_torch(like) or isinstance(like, np.ndarray)):
+            return OTHER_ARRAYS
+        operands = in_one(values[step.left], values[step.right])
+        if operands is None:
+            return BATCHES
+        left, right = (arrays.view(one, "an operand") for one in operands)
+        batched = [view.shape[0] for view in (left, right) if len(view.shape) == 3]
+        inputs = step.maps.inputs
+        views = [left if at == step.source else arrays.view(values[n], "an operand") for at, n in enumerate(inputs)]
+        found = together(step, views, sizes, batched[0] if batched else None)
+        if isinstance(found, str):
+            return found
+        elements = prod(_value_of(dim, sizes) for dim in step.dims)
+        size = Size(elements, _value_of(step.terms, sizes), left.dtype.bytes)
+        return found if products.pays(found, *operands, size, destination_of(left.device).record()) else SLOWER
+
+    def _needed(self, step: Group | Multiplied, values: Values, sizes: Sizes) -> Wanted | None:
+        """Make what a step writes, and return the code that its kernel needs, None where it is there."""
+        if isinstance(step, Multiplied):
+            run = self._multiplied(step, values, sizes)
+            run.multiply(values)  # which notes what that needs
+            left = step.rest if isinstance(run, Fused) else step.group
+            needed = None if left is None else self._needed(left, values, sizes)
+            if isinstance(run, Parted):
+                run.drop(values)
+            return needed
+        group = step
         fit = self._fit(group, values, sizes)
         like = values[0]
         _make(_makers(group, like, sizes), [output.number for output in group.outputs], like, values)
         return None if fit is None else fit.kernel.needed(fit.pointers, fit.views, fit.device)
 
-    def _launch(self, group: Group, values: Values, sizes: Sizes) -> Run:
+    def _launch(self, group: Group | None, values: Values, sizes: Sizes) -> Run:
         """Return how a group's kernel is launched on arrays such as these."""
+        assert group is not None, "nothing is left of a group without it"
         like = values[0]
         makers = _makers(group, like, sizes)
         fit = self._fit(group, values, sizes)
@@ -311,7 +360,7 @@ def _recorded(what: Step, step: Run, values: Values, roots: Roots) -> Item:
     match what:
         case Group():
             operands, results = what.inputs, [output.number for output in what.outputs]
-        case Called():
+        case Called() | Multiplied():
             operands, results = what.operands, what.goals
         case Applied():
             operands, results = what.operands, [what.goal]
@@ -320,7 +369,7 @@ def _recorded(what: Step, step: Run, values: Values, roots: Roots) -> Item:
         case Written():
             operands, results = (what.target, what.value), ()
     exact = step.places() if isinstance(step, _Launched) else None
-    pure = isinstance(what, Group) or (isinstance(what, Applied) and what.kind in ("contract", "reduce"))
+    pure = isinstance(what, Group | Multiplied) or (isinstance(what, Applied) and what.kind in ("contract", "reduce"))
     return record(step, operands, results, values, roots, pure, exact)
 
 

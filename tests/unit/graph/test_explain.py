@@ -48,7 +48,7 @@ def test_it_tells_of_the_last_call():
     ("function", "why"),
     [
         (lambda x: np.exp(x).sum(axis=0) * 2.0, "reduced by the library"),
-        (lambda x: np.exp(x @ x), "a product is the library's"),
+        (lambda x: np.exp(x @ x), "predicted to take as long"),
         (lambda x: np.exp(ops.cumsum(x, 1)), "code of its own"),
         (lambda x: (x / x.sum(-1, keepdims=True)).T / x.T.sum(-1, keepdims=True), apart.OTHER_ROWS),
     ],

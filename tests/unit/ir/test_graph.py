@@ -66,7 +66,9 @@ def test_every_op_is_read_back():
     assert text_of(module) == text
     used = {type(op).name for op in module.walk()}
     left = {op.name for op in graph_dialect().operations} - used
-    assert left == {f"tessera_graph.{name}" for name in ("group", "parts", "stored", "yield")}, "passes write these"
+    assert left == {f"tessera_graph.{name}" for name in ("group", "parts", "product", "stored", "yield")}, (
+        "passes write these"
+    )
 
 
 def again(block):

@@ -90,12 +90,49 @@ class GroupOp(TesseraOp):
 
 
 @op_definition
+class ProductOp(TesseraOp):
+    """A product of matrices, its reshape, and a group of maps of it: one kernel where that pays, else two.
+
+    The body holds the product, reshapes of its result, and the group; it takes what they read.
+    """
+
+    name = "tessera_graph.product"
+    inputs = var_operand_def(ArrayType)
+    outputs = var_result_def(ArrayType)
+    body = region_def("single_block")
+    traits = traits_def(*PURE, IsolatedFromAbove())
+    assembly_format = "`(` $inputs `:` type($inputs) `)` $body attr-dict `->` type($outputs)"
+
+    def __init__(self, inputs: Sequence[SSAValue], outputs: Sequence[Attribute]):
+        super().__init__(
+            operands=[list(inputs)],
+            result_types=[list(outputs)],
+            regions=[Region(Block(arg_types=[value.type for value in inputs]))],
+        )
+
+    @property
+    def group(self) -> GroupOp:
+        """The maps."""
+        return next(op for op in self.body.block.ops if isinstance(op, GroupOp))
+
+    def verify_(self) -> None:
+        """Check that the body takes the operands, holds one group, and yields the results."""
+        if [arg.type for arg in self.body.block.args] != [value.type for value in self.inputs]:
+            raise VerifyException("the body of a product takes its operands")
+        last = self.body.block.last_op
+        if not isinstance(last, YieldOp) or [v.type for v in last.values] != [r.type for r in self.outputs]:
+            raise VerifyException("the body of a product yields its results")
+        if sum(isinstance(op, GroupOp) for op in self.body.block.ops) != 1:
+            raise VerifyException("the body of a product holds one group")
+
+
+@op_definition
 class YieldOp(TesseraOp):
-    """Ends a group and names what is written."""
+    """Ends a group, or a product with its maps, and names what is written."""
 
     name = "tessera_graph.yield"
     values = var_operand_def(ArrayType)
-    traits = traits_def(IsTerminator(), HasParent(GroupOp))
+    traits = traits_def(IsTerminator(), HasParent(GroupOp, ProductOp))
     assembly_format = "$values `:` type($values) attr-dict"
 
     def __init__(self, values: Sequence[SSAValue]):

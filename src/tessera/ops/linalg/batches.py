@@ -159,6 +159,25 @@ def _three(operand: Any, batch: tuple[int, ...]) -> Any:
     return operand.reshape(joined[0], *operand.shape[-2:])
 
 
+def in_one(left: Any, right: Any) -> tuple[Any, Any] | None:
+    """Return the operands of products of equal batches as those of one call of `gemm` or `gemm_batched`.
+
+    Returns:
+        Matrices, or batches of them; None where strides do not join the batches to one, or where both repeat.
+    """
+    if len(left.shape) == len(right.shape) == 2:
+        return left, right
+    batch = tuple(left.shape[:-2])
+    if _joined(left, batch, 0) is None or _joined(right, batch, 0) is None:
+        return None
+    x, y = (_three(operand, batch) for operand in (left, right))
+    if x.ndim == y.ndim == 2:
+        return (x, y) if prod(batch) == 1 else None
+    if y.ndim == 2 and _rows_join(x):
+        return x.reshape(x.shape[0] * x.shape[1], x.shape[2]), y
+    return x, y
+
+
 def _rows_join(batch: Any) -> bool:
     """Return whether a batch of matrices is one tall matrix."""
     view = arrays.view(batch, "a")

@@ -207,6 +207,34 @@ class Gemm:
         """
         return self._run_plain(a, b, out, _PLAIN)
 
+    def inside(self, a: Any, b: Any, epilogue: epi.Epilogue) -> Any:
+        """Return a product with an epilogue, inside of graphs: PyTorch does not see it.
+
+        Args:
+            a: as for a call.
+            b: as for a call.
+            epilogue: as for a call.
+
+        Raises:
+            CallError: as for a call.
+        """
+        return self.run(a, b, None, None, 1.0, 0.0, None, None, None, epilogue, _PLAIN)
+
+    def planned(self, a: Any, b: Any, epilogue: epi.Epilogue | None = None) -> Plan:
+        """Return the plan of such a product, or of one without an epilogue, which does not run.
+
+        Args:
+            a: as for a call.
+            b: as for a call.
+            epilogue: as for a call.
+
+        Raises:
+            CallError: as for a call.
+        """
+        rules = RULES.get()
+        options = specialized(_PLAIN, a, rules) if rules else _PLAIN
+        return self._call_for(Operands(a, b, epilogue=epilogue), options).plan
+
     def _run_plain(self, a: object, b: object, out: Any, options: tuple[Any, ...]) -> Any:
         """Run a product of two operands with nothing beside it: few microseconds are most of a small one's time."""
         rules = RULES.get()
@@ -297,6 +325,11 @@ class Gemm:
             raise CallError("it has not run yet", code="never-run", help="call it first")
         kernel = self._last.kernel
         return {"plan": self._last.plan.explain(), "kernel": None if kernel is None else kernel.explain()}
+
+    @property
+    def last(self) -> Kernel[..., Any] | None:
+        """The kernel of the last call, None where that had nothing to compute."""
+        return None if self._last is None else self._last.kernel
 
     def plan(
         self,

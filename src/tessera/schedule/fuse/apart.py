@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tessera.data import dataclass
 from tessera.ir.graph.structure import GroupOp
+from tessera.ir.graph.sums import ContractOp
 
 MOST_OPS = 160
 MOST_INPUTS = 28
@@ -16,6 +17,13 @@ TOO_MANY_INPUTS = f"together they read more than {MOST_INPUTS} arrays"
 BY_PARTS = "columns are combined in parts, over all rows"
 """Reasons why an op does not join a group that it reads."""
 
+NO_FLOATS = "its products are no floats"
+NOT_POINTWISE = "it does more than maps of the product's elements"
+OTHER_ORDER = "it goes along the product's elements in another order"
+NEEDED_BETWEEN = "it reads what follows from the product in other ways"
+IN_PARTS = "it writes a part of an array"
+"""Reasons why a group is not computed where a product's sums are."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Apart:
@@ -23,10 +31,10 @@ class Apart:
 
     Args:
         reader: the group that reads.
-        read: the group that it reads.
+        read: the group, or the product, that it reads.
         why: the reason.
     """
 
     reader: GroupOp
-    read: GroupOp
+    read: GroupOp | ContractOp
     why: str

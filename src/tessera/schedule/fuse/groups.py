@@ -33,6 +33,7 @@ from tessera.schedule.fuse.apart import (
     TOO_MANY_OPS,
     Apart,
 )
+from tessera.schedule.fuse.epilogues import put_into_products
 from tessera.schedule.fuse.group import Group
 from tessera.schedule.fuse.outside import (
     FEW_PROGRAMS,
@@ -93,7 +94,8 @@ def cut(graph: GraphOp) -> list[Apart]:
     groups, absorbed = cutter.groups()
     apart = cutter.apart()
     written = GroupWriter(graph, groups, absorbed).write()
-    return [Apart(written[one], written[other], why) for one, other, why in apart if {one, other} <= written.keys()]
+    known = [Apart(written[one], written[other], why) for one, other, why in apart if {one, other} <= written.keys()]
+    return put_into_products(graph, known)
 
 
 class Cutter:

@@ -20,6 +20,7 @@ from tessera.schedule.fuse.moves import move
 from tessera.schedule.fuse.places import LOOSE, PLACED, insert, is_spread, is_view, root_of
 from tessera.schedule.fuse.products import merge_batches
 from tessera.schedule.fuse.reshapes import compute_before_reshapes
+from tessera.schedule.fuse.splits import split_first
 from tessera.target.dims import Dim
 
 _FLOATS = ("f64", "f32", "bf16", "f16")
@@ -31,6 +32,7 @@ def prepare(graph: GraphOp) -> None:
     _drop_names(graph)
     _tidy(graph)
     merge_batches(graph)
+    split_first(graph)
     compute_before_reshapes(graph)
     _tidy(graph)
     for op in list(graph.body.block.ops):

@@ -21,7 +21,7 @@ builtin.module {
 // CHECK-NEXT: tessera_graph.return %1
 
 // -----
-// A product stands between two groups; a constant is written for the result that is nothing else.
+// A product holds the group that reads it; a constant is written for the result that is nothing else.
 builtin.module {
   tessera_graph.graph "between" {
   ^bb0(%x: !tessera_graph.array<["M", "M"], f32>):
@@ -34,8 +34,9 @@ builtin.module {
 }
 // CHECK: %1 = tessera_graph.group(%0
 // CHECK: tessera_graph.map "exp"
-// CHECK: tessera_graph.contract %1, %1
-// CHECK: tessera_graph.group(%p, %1
+// CHECK: tessera_graph.product(%1
+// CHECK: tessera_graph.contract %3, %3
+// CHECK: tessera_graph.group(%p, %3
 // CHECK: tessera_graph.map "add"
 // CHECK: tessera_graph.group
 // CHECK: tessera_graph.full
