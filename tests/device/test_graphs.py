@@ -101,6 +101,76 @@ def test_sizes_that_differ(torch, dtype):
             torch.testing.assert_close(one, other, rtol=2e-2 if dtype == "bfloat16" else 1e-3, atol=1e-3)
 
 
+PRODUCTS: dict[str, Any] = {
+    "gelu": lambda x, w, b, r: 0.5 * (x @ w + b) * (1 + np.tanh(0.79788 * (x @ w + b))),
+    "a residual": lambda x, w, b, r: np.maximum(x @ w + b, 0) + r,
+    "several results": lambda x, w, b, r: (x @ w, np.tanh(x @ w + b), (x @ w + b) * r),
+    "a mask and a vector": lambda x, w, b, r: np.where(r > 0, x @ w, 0.0) * r[:, :1] - b,
+    "a sum of columns": lambda x, w, b, r: ((x @ w) * r, np.sum((x @ w) * r, axis=0)),
+}
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+@pytest.mark.parametrize("name", list(PRODUCTS))
+def test_maps_of_products(torch, dtype, name, monkeypatch):
+    """Once where one kernel is forced, once where it is chosen."""
+    for m, k, n in ((256, 128, 512), (333, 77, 129)):
+        shapes = ((m, k), (k, n), (n,), (m, n))
+        given = [(torch.randn(shape, device="cuda") / 2).to(getattr(torch, dtype)) for shape in shapes]
+        given[1] /= 4
+        wanted = PRODUCTS[name](*(one.double().cpu().numpy() for one in given))
+        exact = wanted if isinstance(wanted, tuple) else (wanted,)
+        for forced in (True, False):
+            with monkeypatch.context() as patched:
+                if forced:
+                    patched.setattr("tessera.graph.products.pays", lambda *_: True)
+                run = ts.jit(PRODUCTS[name])
+                found = run(*given)
+            for one, other in zip(found if isinstance(found, tuple) else (found,), exact, strict=True):
+                error = np.abs(one.double().cpu().numpy() - other).max() / (np.abs(other).max() + 1)
+                assert error < 2 * TOLERANCE[dtype]
+
+
+NORMS: dict[str, tuple[Any, tuple[tuple[int, ...], ...]]] = {
+    "group norm": (lambda f, x, w: f.group_norm(x, 4, w, w), ((6, 32, 11, 13), (32,))),
+    "few channels": (lambda f, x, w: f.group_norm(x, 3, w, w).relu() * 2, ((2, 6, 5), (6,))),
+    "rows in steps": (lambda f, x, w: f.layer_norm(x, (1000,), w, w), ((1537, 1000), (1000,))),
+    "short rows in steps": (lambda f, x, w: f.rms_norm(x, (40,), w), ((9000, 40), (40,))),
+    "transposed": (lambda f, x, w: f.layer_norm(x.permute(0, 2, 3, 1), (770,), w), ((3, 770, 14, 9), (770,))),
+    "columns": (lambda f, x, w: x.softmax(1) * w, ((3, 1100, 70), (70,))),
+    "long columns": (lambda f, x, w: x.t().softmax(-1) * w, ((2600, 70), (2600,))),
+    "mean and deviation": (lambda f, x, w: (x - x.mean(0)) / (x.std(0) + w), ((1280, 70), (70,))),
+    "entropy": (
+        lambda f, x, w: f.cross_entropy(x * w, (x[:, 0] * 0).long() + 7, reduction="none"),
+        ((300, 5000), (5000,)),
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", list(NORMS))
+def test_norms_both_ways(torch, dtype, name):
+    compiled = importlib.import_module("tessera.torch.compiled.backend")
+    function, shapes = NORMS[name]
+    given = [torch.randn(shape, device="cuda", dtype=torch.float64).abs() + 0.1 for shape in shapes]
+    given[0] -= 1
+    given = [one.to(getattr(torch, dtype)).double() for one in given]
+
+    def results(run: Any, kind: Any) -> list[Any]:
+        own = [one.clone().to(kind).requires_grad_() for one in given]
+        found = run(torch.nn.functional, *own)
+        found.backward(torch.linspace(-1, 1, found.numel(), device="cuda").view(found.shape).to(found.dtype))
+        return [found.detach(), *(one.grad for one in own)]
+
+    kind = getattr(torch, dtype)
+    exact, eager = results(function, torch.float64), results(function, kind)
+    for one, other, theirs in zip(
+        results(torch.compile(function, backend=compiled.backend), kind), exact, eager, strict=True
+    ):
+        error, allowed = (float((each.double() - other).abs().max()) for each in (one, theirs))
+        assert error <= 2 * allowed + 1e-5 * float(other.abs().max())
+
+
 def test_cuda_graphs(torch):
     """Steps of training and calls without gradients replay CUDA graphs, and follow their arguments."""
     compiled = importlib.import_module("tessera.torch.compiled.backend")

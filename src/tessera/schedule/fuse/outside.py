@@ -146,7 +146,7 @@ MOST_HELD = 512
 """Elements along dimensions other than the last ones that a program holds beside those of neighbouring columns."""
 MOST_READ_AGAIN = 2048
 """The same where the result is repeated along what it is computed of, which otherwise would be read again: a softmax or
-norm of columns (on an H200 softmax of 1024 in f32 0.74 and 0.97 of Inductor's rate, a sum alone 0.85 and 0.83)."""
+norm of columns (on an H200, µs for 1024 in f32: softmax 84 and 64, normalize 117 and 62; sums alone 28 and 29)."""
 FEW_PROGRAMS, FEW_ELEMENTS = 64, 1 << 18
 """Programs that are worth a kernel; elements for which one is anyway."""
 
