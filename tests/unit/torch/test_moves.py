@@ -93,6 +93,25 @@ def test_sums_of_rows_of_two_tensors_are_one_kernel():
     assert kernels() == [1]
 
 
+def test_truth_values_put_at_places():
+    def function(x, i, j):
+        mask, along = x > 0, i.clone()
+        many = mask.scatter(1, along, True), mask.scatter(1, along, x[:, :3] > 1), mask.scatter_(1, along[:, :1], False)
+        rows, places = (x > 0.3).clone(), (x > 0.7).clone()
+        rows[j], places[j, i[:, 0]] = False, x[:, 0] > 0.5
+        added = rows.index_put((j,), x > 1, accumulate=True), rows.index_add(0, j, x > 0.2)
+        return *many, rows, places, *added, rows.index_fill(1, i[0], True), rows.index_copy(0, i[0], x[:3] > 0.1)
+
+    for size in (5, 300):
+        i = torch.stack([torch.randperm(5)[:3] for _ in range(size)])
+        both_ways(function, normal(size, 7), i, torch.randperm(size))
+        with torch.no_grad():
+            added = torch.compile(lambda m, j: m.index_put((j,), m, accumulate=True), backend=compiled.backend)
+            mask, j = normal(size, 7) > 0, torch.arange(size) % 2  # more than 255 for a place
+            assert torch.equal(added(mask, j), mask.index_put((j,), mask, accumulate=True))
+    kernels()
+
+
 def test_one_place_of_each_row_is_no_scatter():
     def function(x, y, i):
         value = torch.scatter(x, 1, i, 3.5), torch.scatter(x, -1, i, y), torch.scatter_add(x, 1, i, y)

@@ -51,6 +51,12 @@ def test_numbers_that_follow_from_sizes():
     assert len(compiled.reports) == 2
 
 
+def test_distances_within_matrices_of_any_size():
+    calls = [(normal(size, 4),) for size in (7, 3, 30)]
+    both_ways(lambda x: (F.pdist(x), torch.pdist(x, 1.0).exp()), *calls, dynamic=True)
+    assert len(compiled.reports) == 2
+
+
 def padded_to_blocks(x):
     blocks = F.pad(x, (0, 0, 0, -x.shape[0] % 4)).view(-1, 4, x.shape[1])
     return (blocks.softmax(1).flatten(0, 1)[: x.shape[0]],)

@@ -6,11 +6,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from functorch.compile import aot_function, nop  # noqa: E402 - only where PyTorch is
+from functorch.compile import aot_function, make_boxed_func, nop  # noqa: E402 - only where PyTorch is
 from torch._functorch.compile_utils import fx_graph_cse  # noqa: E402
 
 from tessera.torch.compiled import backend as compiled  # noqa: E402
-from tessera.torch.compiled.sharing import share  # noqa: E402
+from tessera.torch.compiled.sharing import partition, share  # noqa: E402
 
 
 def shared(function: Any, *args: Any) -> tuple[Any, Any]:
@@ -131,3 +131,58 @@ def test_backward_computes_with_buffers_as_they_were(kind):
         torch.testing.assert_close(found, wanted)
         torch.testing.assert_close(one.grad, other.grad)
         torch.testing.assert_close(ours.state_dict(), theirs.state_dict())
+
+
+PICKS = {
+    "amax": lambda y: y.amax(1),
+    "amin of columns": lambda y: y.amin(0),
+    "max of all": lambda y: y.max() * y.sin(),
+    "largest norm": lambda y: y.norm(p=float("inf"), dim=1),
+    "k largest": lambda y: torch.where(y < y.topk(3, 1).values[:, -1:], torch.zeros_like(y), y),
+    "k-th": lambda y: y * (y >= y.kthvalue(3, 1, keepdim=True).values),
+    "equal ones": lambda y: y * (y.abs() == y.abs().amax(1, keepdim=True)),
+    "largest of a place": lambda y: torch.zeros(3, 8).scatter_reduce(0, torch.zeros(4, 8).long(), y, "amax"),
+}
+COMPARED = [getattr(torch.ops.aten, name).Tensor for name in ("eq", "ne", "lt", "le", "gt", "ge")]
+
+
+def before_picks(node: Any) -> set[Any]:
+    """Return the nodes that compute: all others on the way move elements or choose among them."""
+    computes = ("mul", "sub", "sin", "leaky_relu")
+    if node.op == "placeholder" or any(f"aten.{name}." in str(node.target) for name in computes):
+        return {node}
+    return {each for one in node.all_input_nodes for each in before_picks(one)}
+
+
+@pytest.mark.parametrize("pick", PICKS.values(), ids=PICKS)
+def test_backward_compares_what_forward_computed(pick):
+    graphs: list[Any] = []
+    function = lambda x: pick(torch.nn.functional.leaky_relu(x * 1.5 - x.sin(), 0.2))  # noqa: E731 - a graph
+    keep = lambda graph, _: graphs.append(graph) or make_boxed_func(graph)  # noqa: E731 - a compiler
+    x = torch.randn(4, 8, requires_grad=True)
+    run = aot_function(function, fw_compiler=nop, bw_compiler=keep, partition_fn=partition)
+    found, wanted = run(x), function(x)
+    weights = torch.randn_like(found)
+    ours, theirs = (torch.autograd.grad(one, x, weights)[0] for one in (found, wanted))
+    torch.testing.assert_close(ours, theirs)
+    (graph,) = graphs
+    compares = [node for node in graph.graph.nodes if node.target in COMPARED]
+    masks = [one for one in graph.graph.nodes if one.op == "placeholder" and one.meta["val"].dtype == torch.bool]
+    assert compares or masks
+    assert all(one.op == "placeholder" for node in compares for one in before_picks(node))
+
+
+@pytest.mark.parametrize("dims", [(2, 3), (1, 2, 3)])
+def test_extremes_of_normalised_images_get_their_gradients(dims):
+    def function(x, weight):
+        image = torch.nn.functional.instance_norm(x, weight=weight, bias=weight)
+        return torch.nn.functional.leaky_relu(image, 0.2).amax(dims)
+
+    run = torch.compile(function, backend=compiled.backend, dynamic=True)
+    x, weight = torch.randn(11, 6, 5, 5, requires_grad=True), torch.randn(6, requires_grad=True)
+    found, wanted = run(x, weight), function(x, weight)
+    upon = torch.randn_like(found)
+    torch.testing.assert_close(found, wanted)
+    pairs = zip(*(torch.autograd.grad(one, (x, weight), upon) for one in (found, wanted)), strict=True)
+    for ours, theirs in pairs:
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)

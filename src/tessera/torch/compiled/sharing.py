@@ -6,6 +6,7 @@ kernels take to compile.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Hashable, Iterator
 from importlib import import_module
 from typing import Any, cast
@@ -16,6 +17,17 @@ torch: Any = import_module("torch")
 _aot: Any = import_module("functorch.compile")
 _config: Any = import_module("torch._functorch.config")
 
+_aten: Any = torch.ops.aten
+_save: Any = import_module("torch.utils.checkpoint").CheckpointPolicy.MUST_SAVE
+_COMPARES = (_aten.eq, _aten.ne, _aten.lt, _aten.le, _aten.gt, _aten.ge)
+_PICKS = (
+    *(_aten.amax, _aten.amin, _aten.max, _aten.min, _aten.aminmax, _aten.median, _aten.nanmedian, _aten.kthvalue),
+    *(_aten.sort, _aten.topk, _aten.gather, _aten.index, _aten.index_select, _aten.cummax, _aten.cummin),
+    *(_aten.view, _aten.reshape, _aten.unsqueeze, _aten.squeeze, _aten.expand, _aten.permute, _aten.transpose, _aten.t),
+    *(_aten.select, _aten.slice, _aten.alias, _aten.detach, _aten.clone, _aten.abs, _aten.neg, _aten.relu),
+    *(_aten.scatter_reduce, _aten.linalg_vector_norm),
+)
+"""Ops whose results are elements of what they take, but for signs."""
 _OWN = (torch.Tag.nondeterministic_seeded, torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 """What ops are that give another result, or sizes of their own, each time."""
 
@@ -30,10 +42,36 @@ def partition(joint: Any, inputs: Any, **facts: Any) -> tuple[Any, Any]:
     """
     if _config.cse:
         share(joint.graph)
+    _keep_compared(joint.graph)
     with _config.patch(cse=False):
         forward, backward = _aot.min_cut_rematerialization_partition(joint, inputs, **facts)
     _save_before_changes(forward, facts["num_fwd_outputs"])
     return forward, backward
+
+
+def _keep_compared(graph: Any) -> None:
+    """Let arrays be saved for backward that it compares with elements picked from them, as with an extreme.
+
+    Computed again, in another kernel, an array may round otherwise, so that none of its elements equals the extreme.
+
+    Args:
+        graph: of a training step; it is changed.
+    """
+    for node in graph.nodes:
+        if getattr(node.target, "overloadpacket", None) in _COMPARES and len(node.all_input_nodes) == 2:
+            one, other = map(_picked_from, node.all_input_nodes)
+            if one is other and one.op == "call_function":
+                one.meta.setdefault("recompute", _save)
+
+
+def _picked_from(node: Any) -> Any:
+    """Return the array whose elements an array has."""
+    while node.op == "call_function" and node.all_input_nodes:
+        packet = getattr(node.target, "overloadpacket", node.target)
+        if packet not in (*_PICKS, operator.getitem):
+            break
+        node = node.args[3] if packet is _aten.scatter_reduce else node.args[0]
+    return node
 
 
 def _save_before_changes(forward: Any, visible: int) -> None:

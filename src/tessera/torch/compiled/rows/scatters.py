@@ -31,7 +31,7 @@ def _product(dims: Sequence[Dim]) -> Dim:
 def _check(c: Converter, x: Any, index: Any) -> None:
     if c.w_dtype(index).name not in _INDICES:
         raise Unknown("an index that is a mask")
-    if c.w_dtype(x).name not in ("f64", "f32", "bf16", "f16", "i8", "u8", "i16", "i32", "i64"):
+    if c.w_dtype(x).name not in ("f64", "f32", "bf16", "f16", "i8", "u8", "i16", "i32", "i64", "bool"):
         raise Unknown("a dtype that the library's op has not")
 
 
@@ -40,6 +40,9 @@ def _rows_put(c: Converter, x: Any, index: Any, source: Any, kind: str) -> Any:
     count = c.dims(x)[0]
     if count.is_static and count.scale > _MOST_ROWS:
         raise Unknown("more rows than are numbered")
+    if c.w_dtype(x).kind == "bool":  # a sum of truth values is whether any of them is true
+        bits = [c.w.cast(c.w.cast(one, dtypes.boolean), dtypes.u8) for one in (x, source)]
+        return c.w.cast(_rows_put(c, bits[0], index, bits[1], "max" if kind == "sum" else kind), c.w_dtype(x))
     source = c.w.cast(source, c.w_dtype(x))
     if kind == "sum" and c.device.type == CPU.kind and _is_zero(x) and c.dims(source)[0] == c.dims(index)[0]:
         return c.library(partial(_summed, -1), [source, index], [array_type(x)], [count])[0]
