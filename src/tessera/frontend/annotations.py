@@ -14,7 +14,7 @@ from tessera.target.dims import Dim
 if TYPE_CHECKING:
     from tessera.frontend.tile.values import Tile, TileLike
 
-_NAME = re.compile(r"[A-Za-z_]\w*\Z")
+_NAME = re.compile(r"[^\W\d]\w*\Z")
 
 
 def dims(names: str) -> Any:

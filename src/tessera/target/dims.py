@@ -10,7 +10,7 @@ from math import prod
 from tessera.data import dataclass
 from tessera.errors import LanguageError
 
-_TOKEN = re.compile(r"\s*(?:([A-Za-z_]\w*)|([0-9]+)|(//|[-+*()]))")
+_TOKEN = re.compile(r"\s*(?:([^\W\d]\w*)|([0-9]+)|(//|[-+*()]))")
 _MOST_TERMS = 64
 _MOST_CHARACTERS = 1000
 _MOST_DEPTH = 32
