@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar, cast
+from unicodedata import normalize
 
 from tessera.data import dataclass
 from tessera.errors import LanguageError, caller_location, shown
@@ -32,7 +33,7 @@ def dims(names: str) -> Any:
     Raises:
         LanguageError: `bad-annotation` when a name is not an identifier.
     """
-    words = names.replace(",", " ").split() if isinstance(names, str) else [repr(names)]  # pyright: ignore[reportUnnecessaryIsInstance]
+    words = normalize("NFKC", names).replace(",", " ").split() if isinstance(names, str) else [repr(names)]  # pyright: ignore[reportUnnecessaryIsInstance]
     if not words:
         raise LanguageError(
             "no dimension is named",

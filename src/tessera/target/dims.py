@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import prod
+from unicodedata import normalize
 
 from tessera.data import dataclass
 from tessera.errors import LanguageError
@@ -65,7 +66,7 @@ class Dim:
         Raises:
             LanguageError: `bad-annotation`.
         """
-        dim = _Reader(text).read()
+        dim = _Reader(normalize("NFKC", text)).read()  # as Python does with the names of a program
         if dim.is_static and dim.scale < 1:
             raise bad_dim(text)
         return dim
