@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_PLAIN = re.compile(r"(_[0-9]|_?[A-Za-z])[A-Za-z0-9_]*")
 _ODD = re.compile(r"[^A-Za-z0-9_]")
 _TAKEN = frozenset(
     f"{name}{of}"
