@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.driver.settings import settings
 
 LETTERS = ("größe", "名前", "e\u0301", "ℵ0", "plain")
 MARKS = ("é", "\\", '"é"', "%d é", "\té\n", "\x01\x7fé", "名\\22", "\\C3\\A9", "ü\u2028", "plain")
@@ -43,7 +44,7 @@ def without_numbers(code):
 @pytest.mark.parametrize("target", ["cpu", "sm_80"])
 @pytest.mark.parametrize("at", range(len(MARKS)))
 def test_levels_are_continued_whatever_letters_they_hold(at, target, tmp_path, monkeypatch, capfd):
-    monkeypatch.setenv("TESSERA_DEBUG", "1")
+    monkeypatch.setattr(settings(), "debug", True)
     name, text = LETTERS[(at + at // len(LETTERS)) % len(LETTERS)], MARKS[at]
     kernel = declared(tmp_path, name, text)
     last = "ll" if target == "cpu" else "ptx"
