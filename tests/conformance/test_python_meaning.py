@@ -369,3 +369,65 @@ def test_lists_in_comparisons_are_lists() -> None:
     y = np.zeros(8, np.int32)
     kernel(y)
     assert y.tolist() == [1, 0, 0, 1, 1, 0, 1, 1]
+
+
+class Shaped(list[int]):
+    """A tensor of one dimension, as Python's numbers."""
+
+    @property
+    def shape(self) -> tuple[int]:
+        return (len(self),)
+
+
+def _sequences(rng: random.Random, depth: int) -> str:
+    """Return the text of a sequence of elements of x, numbers and other sequences, the same ones again and again."""
+    items = [
+        _sequences(rng, depth - 1) if depth and rng.random() < 0.3 else rng.choice(["x[0]", "x[1]", "0", "1"])
+        for _ in range(rng.randint(1, 2))
+    ]
+    return f"({', '.join(items)},)" if rng.random() < 0.8 else f"[{', '.join(items)}]"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sequences_with_elements_of_memory_compare_as_in_python(seed: int, tmp_path: Path) -> None:
+    """By their elements, shapes and kinds; what would need the truth of a tile, or an order, is refused."""
+    rng = random.Random(seed)
+    pairs = [(rng.choice(["==", "!="]), _sequences(rng, 1), _sequences(rng, 1)) for _ in range(40)]
+    pairs += [(sign, one, one) for sign, one in zip(("==", "!="), (pairs[0][1], pairs[1][1]), strict=True)]
+    pairs += [("==", "x.shape", "(2,)"), ("!=", "x.shape", "(3,)"), ("==", "x.shape", "y.shape")]
+    lines = [f"        y[{at}] = 1 if {left} {sign} {right} else 0" for at, (sign, left, right) in enumerate(pairs)]
+    head = f"def kernel(x: ts.Tensor['n', ts.i32], y: ts.Tensor[{len(pairs)}, ts.i32]):\n    for _ in t.grid((1, 1)):\n"
+    path = tmp_path / "compared.py"
+    path.write_text(HEAD + "@ts.kernel\n" + head + "\n".join(lines) + "\n")
+    spec = importlib.util.spec_from_file_location(f"compared_{seed}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        for values in ((0, 1), (1, 1), (0, 0)):
+            x, y = np.array(values, np.int32), np.full(len(pairs), 9, np.int32)
+            module.kernel(x, y)
+            python = {"x": Shaped(values), "y": Shaped(y.tolist())}
+            assert y.tolist() == [int(eval(f"{left} {sign} {right}", python)) for sign, left, right in pairs]
+    finally:
+        sys.modules.pop(f"compared_{seed}", None)
+
+
+@pytest.mark.parametrize(
+    "condition", ["(x[0], 1) < (1, 2)", "x[0] in (0, x[1])", "(x[0:2],) == (1,)", "x[0] is 1", "(x[0], 1) in ((0, 1),)"]
+)
+@pytest.mark.filterwarnings("ignore:.*with a literal:SyntaxWarning")
+def test_what_sequences_and_identity_cannot_tell_is_refused(condition: str, tmp_path: Path) -> None:
+    path = tmp_path / "refused.py"
+    head = "def kernel(x: ts.Tensor['n', ts.i32], y: ts.Tensor[1, ts.i32]):\n    for _ in t.grid((1, 1)):\n"
+    path.write_text(f"{HEAD}@ts.kernel\n{head}        y[0] = 1 if {condition} else 0\n")
+    spec = importlib.util.spec_from_file_location("refused", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with pytest.raises(ts.TesseraError) as caught:
+        module.kernel(np.zeros(2, np.int32), np.zeros(1, np.int32))
+    assert caught.value.code == "unsupported-operator"
+    assert caught.value.help

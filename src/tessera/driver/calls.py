@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Generic, NoReturn, ParamSpec, TypeVar, cast
 
 from tessera.data import dataclass
 from tessera.driver import ahead
@@ -86,6 +86,19 @@ class Calls(EntryCallable, Generic[P, R], ABC):
         self._last: CallPlan | None = None
         self._direct = DirectCalls(self, signature, key)
         self._takes_stream = all(p.name != "stream" for p in signature.params)
+
+    def __getitem__(self, grid: object) -> NoReturn:
+        """Refuse a launch in the manner of others, `kernel[grid](x)`.
+
+        Raises:
+            CallError: `grid-at-call`.
+        """
+        raise CallError(
+            f"{self.signature.name} is given the grid {shown(grid)} at its call",
+            code="grid-at-call",
+            location=caller_location(),
+            help="call it as a function, kernel(x, y): the kernel says its grid, for i in ts.tile.grid((n, 64))",
+        )
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the kernel.

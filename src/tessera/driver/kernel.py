@@ -341,12 +341,19 @@ call_directly(Kernel)
 class KernelDecorator:
     """`@ts.kernel`, and `@ts.kernel.autotune(space=..., key=...)`."""
 
-    def __call__(self, function: Callable[P, R]) -> Kernel[P, R]:
+    def __call__(self, function: Callable[P, R] | None = None) -> Kernel[P, R]:
         """Make a kernel of a function.
 
         Raises:
-            LanguageError: the signature is not a kernel's.
+            LanguageError: `bad-signature` where the signature is not a kernel's, or without a function.
         """
+        if function is None:
+            raise LanguageError(
+                "@ts.kernel needs a function, got none",
+                code="bad-signature",
+                location=caller_location(),
+                help="decorate a def, without parentheses: @ts.kernel; tunables go to @ts.kernel.autotune(space=...)",
+            )
         return _kernel_of(cast(FunctionType, function), (), ())
 
     def autotune(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar, cast
+from unicodedata import normalize
 
 from tessera.data import dataclass
 from tessera.errors import LanguageError, caller_location, shown
@@ -14,7 +15,8 @@ from tessera.target.dims import Dim
 if TYPE_CHECKING:
     from tessera.frontend.tile.values import Tile, TileLike
 
-_NAME = re.compile(r"[A-Za-z_]\w*\Z")
+_LARGEST = 2**63 - 1
+_NAME = re.compile(r"[^\W\d]\w*\Z")
 
 
 def dims(names: str) -> Any:
@@ -32,7 +34,7 @@ def dims(names: str) -> Any:
     Raises:
         LanguageError: `bad-annotation` when a name is not an identifier.
     """
-    words = names.replace(",", " ").split() if isinstance(names, str) else [repr(names)]  # pyright: ignore[reportUnnecessaryIsInstance]
+    words = normalize("NFKC", names).replace(",", " ").split() if isinstance(names, str) else [repr(names)]  # pyright: ignore[reportUnnecessaryIsInstance]
     if not words:
         raise LanguageError(
             "no dimension is named",
@@ -236,13 +238,20 @@ def dim_of(part: Any, example: str) -> Dim:
     Raises:
         LanguageError: `bad-annotation`.
     """
-    if isinstance(part, Dim) and (not part.is_static or part.scale > 0):
-        return part
+    dim = None
     if isinstance(part, str):
-        return Dim.parse(part)
-    if isinstance(part, int) and not isinstance(part, bool) and part > 0:
-        return Dim((), part)
-    raise LanguageError(f"{part!r} is not a dimension", code="bad-annotation", help=example)
+        dim = Dim.parse(part)
+    elif isinstance(part, int) and not isinstance(part, bool):
+        dim = Dim((), part)
+    elif isinstance(part, Dim):
+        dim = part
+    if dim is None or (dim.is_static and dim.scale < 1):
+        raise LanguageError(f"{part!r} is not a dimension", code="bad-annotation", help=example)
+    if any(abs(term.scale) > _LARGEST for term in dim.terms):
+        raise LanguageError(
+            f"the dimension {dim} has a number beyond 64 bits", code="bad-annotation", help=f"at most {_LARGEST}"
+        )
+    return dim
 
 
 def _policy(part: Any) -> Policy:

@@ -136,6 +136,17 @@ def _runs(b: Builder, value: Any) -> bool:
     return is_runtime(value)
 
 
+_OF_OTHERS = {
+    "mask": "what stands under `if mask:` is done where the mask is true",
+    "other": "what is outside or masked off reads as fill=",
+    "dim": "a dimension is axis=",
+    "keepdim": "a dimension of size 1 stays with keepdims=",
+    "out": "a result is a value: store it",
+    "sem": "the memory order is order=",
+}
+"""What to write instead of keywords that other tile and array languages have."""
+
+
 def bind(name: str, signature: inspect.Signature, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments by parameter name, defaults filled in.
 
@@ -146,7 +157,10 @@ def bind(name: str, signature: inspect.Signature, args: list[Any], kwargs: dict[
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise LanguageError(f"{name}: {error}", code="bad-call", help=f"{name}{_plain(signature)}") from None
+        takes = f"{name}{_plain(signature)}"
+        unknown = kwargs.keys() - signature.parameters.keys() if name.startswith("ts.") else ()
+        advice = [text for keyword, text in _OF_OTHERS.items() if keyword in unknown]
+        raise LanguageError(f"{name}: {error}", code="bad-call", help="; ".join([takes, *advice])) from None
     bound.apply_defaults()
     for parameter in signature.parameters.values():
         if parameter.annotation in ("bool", bool):

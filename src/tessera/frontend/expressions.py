@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from numbers import Number
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from tessera.errors import LanguageError, TesseraError, TypeMismatchError
 from tessera.frontend import tile
@@ -388,7 +389,7 @@ def _compare(node: ast.Compare, b: Builder) -> Any:
 
 def _as_list(node: ast.expr, value: Any) -> Any:
     """Return a list that stands in a comparison, and those in it, as lists, which equal no tuples."""
-    if not isinstance(node, ast.List | ast.Tuple) or any(map(is_runtime, value)):
+    if not isinstance(node, ast.List | ast.Tuple):
         return value
     parts = [_as_list(part, one) for part, one in zip(node.elts, value, strict=True)]
     return parts if isinstance(node, ast.List) else tuple(parts)
@@ -402,11 +403,13 @@ def _is(left: Any, right: Any) -> bool:
 
 def _compare_two(b: Builder, op: ast.cmpop, left: Any, right: Any) -> Any:
     if isinstance(op, ast.Is | ast.IsNot):
-        if is_runtime(left) and is_runtime(right):
-            raise LanguageError("`is` between run-time values", code="unsupported-operator", help="compare with ==")
+        run_time = is_runtime(left) + is_runtime(right)
+        if run_time == 2 or (run_time and isinstance(right if is_runtime(left) else left, Number)):
+            what = "of a run-time value and a number" if run_time == 1 else "between run-time values"
+            raise LanguageError(f"`is` {what}", code="unsupported-operator", help="compare with ==")
         return _is(left, right) == isinstance(op, ast.Is)
     if isinstance(op, ast.In | ast.NotIn):
-        if is_runtime(left) or is_runtime(right):
+        if _holds_runtime(left) or _holds_runtime(right):
             raise LanguageError(
                 "`in` on run-time values",
                 code="unsupported-operator",
@@ -415,9 +418,45 @@ def _compare_two(b: Builder, op: ast.cmpop, left: Any, right: Any) -> Any:
         found = static_call(b, "in", python.contains, right, left)
         return found == isinstance(op, ast.In)
     sign, fn, function = _COMPARE[type(op)]
+    if isinstance(left, tuple | list) and isinstance(right, tuple | list) and _holds_runtime([left, right]):
+        if fn not in ("eq", "ne"):
+            raise LanguageError(
+                f"`{sign}` of sequences with run-time values",
+                code="unsupported-operator",
+                help="compare their elements one by one",
+            )
+        equal = _equal_parts(b, cast("Sequence[Any]", left), cast("Sequence[Any]", right))
+        return equal if fn == "eq" else not equal if isinstance(equal, bool) else _not(b, equal)
     if not is_runtime(left) and not is_runtime(right):
         return static_call(b, f"{show(left)} {sign} {show(right)}", function, left, right)
     return apply(b, fn, left, right, what=sign)
+
+
+def _holds_runtime(value: Any) -> bool:
+    """Return whether a value, or an element of it, is known only when the kernel runs."""
+    parts = cast("Sequence[Any]", value) if isinstance(value, tuple | list) else ()
+    return is_runtime(value) or any(map(_holds_runtime, parts))
+
+
+def _equal_parts(b: Builder, left: Sequence[Any], right: Sequence[Any]) -> Any:
+    """Return `left == right` of sequences with elements that are known only when the kernel runs, as Python has it."""
+    if isinstance(left, tuple) != isinstance(right, tuple) or len(left) != len(right):
+        return False
+    result: Any = True
+    for one, other in zip(left, right, strict=True):
+        pair = [operand(b, each) if isinstance(each, AnyView) else each for each in (one, other)]
+        if any(isinstance(each, Tile) for each in pair):
+            raise TypeMismatchError(
+                "`==` of sequences of tiles", code="unsupported-operator", help="compare the tiles, and use ts.tile.all"
+            )
+        if isinstance(one, tuple | list) != isinstance(other, tuple | list):
+            return False
+        part = _compare_two(b, ast.Eq(), *pair)
+        if not is_runtime(part) and not static_call(b, "==", bool, part):
+            return False
+        if is_runtime(part):
+            result = part if result is True else apply(b, "and", result, part)
+    return result
 
 
 @expression(ast.IfExp)

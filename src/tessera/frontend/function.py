@@ -52,7 +52,7 @@ def signature_of(function: FunctionType) -> inspect.Signature:
     return inspect.signature(bare)
 
 
-def function(declared: Any) -> Any:
+def function(declared: Any = None) -> Any:
     """Make a Python function callable from kernels: it is inlined, with its own source locations.
 
     Its parameters take tiles, scalars, tensors and constants as they come; nothing is annotated. It may return
@@ -80,10 +80,10 @@ def function(declared: Any) -> Any:
     """
     if not isinstance(declared, FunctionType):
         raise LanguageError(
-            f"@ts.function needs a function, got {type(declared).__name__}",
+            f"@ts.function needs a function, got {'none' if declared is None else type(declared).__name__}",
             code="bad-signature",
             location=caller_location(),
-            help="decorate a def",
+            help="decorate a def, without parentheses: @ts.function",
         )
     check_not_async(declared, "ts.function")
     return DeviceFunction[Any, Any](declared)

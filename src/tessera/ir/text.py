@@ -14,8 +14,8 @@ from xdsl.parser.generic_parser import ParserState
 from xdsl.printer import Printer
 from xdsl.traits import IsolatedFromAbove
 from xdsl.utils.exceptions import ParseError
-from xdsl.utils.lexer import Input
-from xdsl.utils.mlir_lexer import MLIRLexer
+from xdsl.utils.lexer import Input, Position
+from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind, StringLiteral
 
 from tessera.errors import Frame, Location, TesseraError, VerifyError
 from tessera.ir.collect import new_context
@@ -94,9 +94,27 @@ def _place(text: str, file: str, position: int) -> Location:
 
 
 class _Lexer(MLIRLexer):
-    """xDSL's lexer, but for the time that a string literal without an end takes: linear, not exponential."""
+    """xDSL's lexer, but for two things of string literals.
+
+    One without an end takes linear time, not exponential; and one of letters beyond ASCII, which are printed as bytes,
+    is text like any other where these are UTF-8: names, messages and paths of a program are.
+    """
 
     _unescaped_characters_regex = re.compile(r'"(?:[^"\\\n\v\f]|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*"')
+
+    def _lex_string_literal(self, start_pos: Position) -> MLIRToken:
+        token = super()._lex_string_literal(start_pos)
+        if token.kind == MLIRTokenKind.BYTES_LIT and _is_text(token):
+            return MLIRToken(MLIRTokenKind.STRING_LIT, token.span)
+        return token
+
+
+def _is_text(token: MLIRToken) -> bool:
+    try:
+        StringLiteral.from_span(token.span).bytes_contents.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 class _LocatingParser(Parser):

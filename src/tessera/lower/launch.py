@@ -25,6 +25,7 @@ from tessera.ir.tile.stream import ShareOp
 from tessera.ir.tile.structure import ArgInfo, AssumeOp, GridOp, KernelOp, ReturnOp
 from tessera.ir.tile.types import DYNAMIC, TensorType
 from tessera.ir.types import dtype_of, element_type, index
+from tessera.lower.entries import entry_name
 from tessera.numerics import dtypes
 from tessera.target.artifact import ArgSpec, Parameter
 from tessera.target.extents import Extent
@@ -55,7 +56,7 @@ def plan_launches(kernel: KernelOp) -> Iterator[LaunchPlan]:
     """
     ops = [op for op in kernel.body.block.ops if not isinstance(op, ReturnOp | AssumeOp)]
     grids = [op for op in ops if isinstance(op, GridOp)]
-    name = kernel.sym_name.data
+    name = entry_name(kernel.sym_name.data)
     if not grids:
         yield LaunchPlan(name, [], None, ops)
         return

@@ -6,11 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import prod
+from unicodedata import normalize
 
 from tessera.data import dataclass
 from tessera.errors import LanguageError
 
-_TOKEN = re.compile(r"\s*(?:([A-Za-z_]\w*)|([0-9]+)|(//|[-+*()]))")
+_TOKEN = re.compile(r"\s*(?:([^\W\d]\w*)|([0-9]+)|(//|[-+*()]))")
 _MOST_TERMS = 64
 _MOST_CHARACTERS = 1000
 _MOST_DEPTH = 32
@@ -65,7 +66,7 @@ class Dim:
         Raises:
             LanguageError: `bad-annotation`.
         """
-        dim = _Reader(text).read()
+        dim = _Reader(normalize("NFKC", text)).read()  # as Python does with the names of a program
         if dim.is_static and dim.scale < 1:
             raise bad_dim(text)
         return dim

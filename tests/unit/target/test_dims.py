@@ -50,6 +50,7 @@ def test_expressions_are_worth_what_python_says():
         ("n//1", "n"),
         ("n+n", "2*n"),
         ("7//2", "3"),
+        ("1 + größe//höhe", "größe//höhe+1"),
     ],
 )
 def test_expressions_print_in_one_way(text, printed):

@@ -17,6 +17,7 @@ from tessera.ir.types import element_type
 from tessera.numerics import dtypes
 
 MAX_UNROLLED = 4096
+MAX_BLOCK = 2**63 - 1
 
 
 @compiles(tile.grid)
@@ -37,6 +38,10 @@ def _grid(b: Builder, dims: tuple[Any, ...], order: Any) -> GridSpec:
         blocks.append(static_int(b, pair[1], "grid: a block"))
     if min(blocks) < 1:
         raise LanguageError(f"grid: the block {min(blocks)}", code="bad-grid", help="a block has at least one element")
+    if max(blocks) > MAX_BLOCK:
+        raise LanguageError(
+            f"grid: the block {max(blocks)}", code="bad-grid", help=f"a block has at most {MAX_BLOCK} elements"
+        )
     return GridSpec(tuple(extents), tuple(blocks), _order_of(b, order, len(dims)))
 
 

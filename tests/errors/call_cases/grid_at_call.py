@@ -1,0 +1,15 @@
+"""A launch as in CUDA and Triton, with the grid in brackets."""
+
+import numpy as np
+
+import tessera as ts
+
+
+@ts.kernel
+def fill(y: ts.Tensor["n", ts.f32]):
+    for m in ts.tile.grid((n, 64)):
+        y[m : m + 64] = 1.0
+
+
+def call():
+    fill[(4,)](np.ones(200, np.float32))
