@@ -54,6 +54,8 @@ def _rewrite(op: MapOp | CastOp) -> None:
     for value in op.operands:
         found = shapes.before(value)
         if found is None:
+            for one in reversed(made):  # an op reads its operands before it is inserted
+                one.erase()
             return
         made += found[1]
         operands.append(found[0])
@@ -116,6 +118,7 @@ class _Shapes:
                 dims[axis] = self.inner[axis]
         thin = ReshapeOp(owner.source, dims)
         if not is_view(thin) and isinstance(root_of(owner.source).owner, (*PLACED, *LOOSE)):
+            thin.erase()
             return None
         wide = BroadcastOp(thin.result, self.inner, range(len(dims)))
         return wide.result, [thin, wide]
