@@ -122,7 +122,7 @@ def test_four_codes_become_two_words(source: DType, target: str) -> None:
     ptx = str(ts.compile(kernel, target=target, dims={"N": 1024}, dump=["ptx"]).dumps["ptx"])
     kind = source.name.removeprefix("fp8_")
     instruction = f"cvt.rn.f16x2.{kind}x2" if target == "sm_90a" else "prmt.b32"
-    assert ptx.count(instruction) == 512 // 32 // 2
+    assert ptx.count(instruction) == 16 // 2 // 2  # a thread stores 16 bytes
     assert "b8" not in ptx
 
 
@@ -133,7 +133,8 @@ def test_pairs_are_converted_at_once(result: DType, saturate: bool) -> None:
         str(ts.compile(cast(ts.f32, result, 512, saturate), target=target, dims={"N": 1024}, dump=["ptx"]).dumps["ptx"])
         for target in ("sm_90a", "sm_80")
     )
-    instruction, each = f"cvt.rn.satfinite.{result.name.removeprefix('fp8_')}x2.f32", 512 // 32
+    # A thread loads 16 bytes.
+    instruction, each = f"cvt.rn.satfinite.{result.name.removeprefix('fp8_')}x2.f32", 16 // 4
     assert ptx.count(instruction) == each // 2
     assert ptx.count("selp.") == (0 if saturate else each)
     assert instruction not in old

@@ -52,8 +52,9 @@ def test_longer_columns_are_held_where_they_are_read_again(function: Callable[..
     assert check(function, (5, 1300, 9), dtype=dtype) == [1]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("shape", [(3, 130, 7, 9), (2, 770, 5, 6), (1, 2600, 3, 4)])
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((3, 130, 7, 9), "bfloat16"), ((2, 770, 5, 6), "float32"), ((1, 2600, 3, 4), "float32")]
+)
 def test_rows_of_transposed_arrays_go_along_them_as_they_lie(shape: tuple[int, ...], dtype: str) -> None:
     sizes = shape[1:2]
 
@@ -162,9 +163,16 @@ def test_reshapes_of_any_kind(function: Any, shapes: Any) -> None:
     check(function, *shapes)
 
 
-@pytest.mark.parametrize("affine", [True, False])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("shape", [(2, 6, 9, 11), (3, 24), (1, 6, 33), (2, 12, 3, 2, 5)])
+@pytest.mark.parametrize(
+    ("shape", "dtype", "affine"),
+    [
+        ((2, 6, 9, 11), "float32", True),
+        ((2, 6, 9, 11), "bfloat16", True),
+        ((3, 24), "float32", True),
+        ((1, 6, 33), "bfloat16", False),
+        ((2, 12, 3, 2, 5), "float32", False),
+    ],
+)
 def test_group_norms_both_ways(shape: tuple[int, ...], dtype: str, affine: bool) -> None:
     def normed(x: Any, w: Any, b: Any) -> Any:
         found = functional.group_norm(x, 3, w if affine else None, b if affine else None)

@@ -53,8 +53,13 @@ def test_several_rows_of_a_program_have_more_warps_than_one_that_is_as_long() ->
     assert warps(summed(ts.bf16, 1024, rows=8)) == 2 * warps(summed(ts.bf16, 8192))
 
 
-def test_rows_that_are_not_reduced_have_a_warp_for_1024_elements() -> None:
-    assert warps(doubled) == 8
+def halved(x: ts.Tensor["m", 2048, ts.bf16], y: ts.Tensor["m", 2048, ts.bf16]):
+    for i in ts.tile.grid((m, 1)):
+        y[i, :] = x[i, :] / 2
+
+
+def test_threads_of_rows_that_are_not_reduced_have_16_bytes_and_there_are_16_warps_at_most() -> None:
+    assert (warps(halved), warps(doubled)) == (8, 16)
 
 
 @pytest.mark.parametrize(("dtype", "rows"), [(ts.f32, 8), (ts.bf16, 8), (ts.bf16, 4)])
