@@ -257,9 +257,14 @@ def _warps(
 
 
 def _neighbours(kernel: KernelOp, ops: Iterable[Operation]) -> int:
-    """Return the bytes of the widest elements that are loaded or stored, 0 where rows are no neighbours in memory."""
+    """Return the bytes of the widest elements that are loaded or stored, 0 where rows are no neighbours in memory.
+
+    Nor where sizes are no powers of two: what lies outside is left out of fewer threads, and not of some of many.
+    """
     moves = [op for op in ops if isinstance(op, LoadOp | StoreOp) and op.kept]
     if any(kernel.info_of(op.tensor).strides[op.kept[-1]] != 1 for op in moves):
+        return 0
+    if any(size.data & (size.data - 1) for op in moves for size in op.sizes):
         return 0
     return max((op.element_bytes for op in moves), default=0)
 
