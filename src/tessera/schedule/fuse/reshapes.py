@@ -17,9 +17,6 @@ known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
-
 from xdsl.ir import Operation, SSAValue
 
 from tessera.data import dataclass
@@ -28,6 +25,7 @@ from tessera.ir.graph.structure import GraphOp
 from tessera.ir.graph.types import ONE, array_type, dims_of
 from tessera.ir.graph.views import BroadcastOp, ReshapeOp
 from tessera.schedule.fuse.places import LOOSE, PLACED, insert, is_view, root_of
+from tessera.schedule.fuse.transposes import runs_of
 from tessera.target.dims import Dim
 
 Dims = tuple[Dim, ...]
@@ -94,9 +92,7 @@ class _Shapes:
     @classmethod
     def of(cls, inner: Dims, outer: Dims) -> _Shapes | None:
         """Return a reshape, None where all dimensions become all others together, or there are no elements."""
-        if any(dim.scale == 0 for dim in inner):
-            return None
-        segments = _segments(inner, outer)
+        segments = runs_of(inner, outer) or []
         return cls(inner, outer, segments) if len(segments) > 1 else None
 
     def before(self, value: SSAValue) -> tuple[SSAValue, list[Operation]] | None:
@@ -122,22 +118,3 @@ class _Shapes:
             return None
         wide = BroadcastOp(thin.result, self.inner, range(len(dims)))
         return wide.result, [thin, wide]
-
-
-def _segments(inner: Sequence[Dim], outer: Sequence[Dim]) -> list[Segment]:
-    """Return which dimensions, other than ones, become which, in as small parts as can be."""
-    found: list[Segment] = []
-    before, after = ([axis for axis, dim in enumerate(dims) if dim != ONE] for dims in (inner, outer))
-    while before:
-        left, right = [before.pop(0)], [after.pop(0)]
-        while (size := _size(inner, left)) != (other := _size(outer, right)):
-            if size < other:
-                left.append(before.pop(0))
-            else:
-                right.append(after.pop(0))
-        found.append((left, right))
-    return found
-
-
-def _size(dims: Sequence[Dim], axes: Sequence[int]) -> int:
-    return prod(dims[axis].scale for axis in axes)

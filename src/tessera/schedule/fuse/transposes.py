@@ -113,7 +113,7 @@ def split_reductions(graph: GraphOp) -> None:
 
 def _axes_before(op: ReshapeOp, reduced: Sequence[int]) -> list[int]:
     """Return the dimensions of a reshape's source that become some of its result, none where they become others too."""
-    runs = _runs(dims_of(op.source), dims_of(op.result)) or []
+    runs = runs_of(dims_of(op.source), dims_of(op.result)) or []
     found = [source for source, result in runs if any(axis in reduced for axis in result)]
     whole = [axis for _, result in runs if any(axis in reduced for axis in result) for axis in result]
     wide = [axis for axis in reduced if dims_of(op.result)[axis] != ONE]
@@ -339,7 +339,7 @@ def _of_broadcast(mover: _Mover, op: BroadcastOp) -> Found:
 def _of_reshape(mover: _Mover, op: ReshapeOp) -> Found | None:
     """Reshape an array as it lies: each dimension that is split stays one, those that are joined stay neighbours."""
     order = mover.order_of([op.source])
-    runs = _runs(dims_of(op.source), dims_of(op.result))
+    runs = runs_of(dims_of(op.source), dims_of(op.result))
     if runs is None:
         return None
     lies = inverse(order)
@@ -359,7 +359,7 @@ def _of_reshape(mover: _Mover, op: ReshapeOp) -> Found | None:
     return ReshapeOp(source, [dims[axis] for axis in found]), inverse(found)
 
 
-def _runs(source: Sequence[Dim], result: Sequence[Dim]) -> list[tuple[list[int], list[int]]] | None:
+def runs_of(source: Sequence[Dim], result: Sequence[Dim]) -> list[tuple[list[int], list[int]]] | None:
     """Return which dimensions of a reshape's source, other than ones, become which of its result, None if unknown."""
     if ZERO in source:
         return None
