@@ -31,6 +31,7 @@ from tessera.ir.tile.reduce import ReduceOp
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
 from tessera.ir.tile.structure import profile_of
 from tessera.ir.tile.types import TileType, shape_of
+from tessera.numerics.functions import exact
 
 MASK = 2.0**14
 """Larger numbers hide elements."""
@@ -69,7 +70,7 @@ def _sources(value: SSAValue) -> Sequence[SSAValue] | None:
     if not isinstance(owner, ElementwiseOp):
         return None
     fn, args = owner.fn.data, list(owner.args)
-    if fn in _BOUNDED:
+    if exact(fn) in _BOUNDED:
         return ()
     if fn == "mul":  # by a scale
         return [arg for arg in args if not isinstance(arg.owner, SplatOp)] or args

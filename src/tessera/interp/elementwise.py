@@ -25,7 +25,7 @@ from tessera.numerics import dtypes
 from tessera.numerics.assembly import is_assembly
 from tessera.numerics.conversions import round_once
 from tessera.numerics.dtypes import DType
-from tessera.numerics.functions import FUNCTIONS, TRANSCENDENTAL
+from tessera.numerics.functions import FUNCTIONS, ROUGH, TRANSCENDENTAL, rough
 
 FormulaFn = Callable[..., Any]
 
@@ -195,6 +195,7 @@ _FORMULAS: dict[str, FormulaFn] = {
 }
 
 _FORMULAS.update({name: _in_f64(getattr(np, name)) for name in TRANSCENDENTAL - _FORMULAS.keys() if hasattr(np, name)})
+_FORMULAS.update({rough(name): _FORMULAS[name] for name in ROUGH})
 
 if _FORMULAS.keys() != FUNCTIONS.keys():
     raise NotImplementedError(f"no formula for {sorted(_FORMULAS.keys() ^ FUNCTIONS.keys())}")

@@ -8,6 +8,7 @@ missing.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from tessera.data import dataclass
@@ -114,7 +115,29 @@ _TABLE = (
     Function("sigmoid", 1, "float", cost=16, special=True, ulp=(5.0, 1.0)),
 )
 
+ROUGH = frozenset({"expm1", "log", "log2", "log10", "log1p", "pow", "sigmoid", "tanh"})
+"""The functions that have a second form, for results that are 16-bit floats where they are not kept in f32."""
+ROUGH_ERROR = 2.0**-14
+"""Of such a form, relative to the result, which a rounding to f16 changes by up to 2^-11, one to bf16 by 2^-8."""
+
+
+def rough(fn: str) -> str:
+    """Return the name of the form of a function that is good for 16-bit floats."""
+    return f"rough_{fn}"
+
+
+def exact(fn: str) -> str:
+    """Return the name of the function whose rough form one is, or its own."""
+    return fn.removeprefix("rough_")
+
+
+def _rough(function: Function) -> Function:
+    ulp = (ROUGH_ERROR * 2**23, 0.0)
+    return replace(function, name=rough(function.name), cost=function.cost // 2, special=True, ulp=ulp)
+
+
 FUNCTIONS: dict[str, Function] = {function.name: function for function in _TABLE}
+FUNCTIONS |= {rough(name): _rough(FUNCTIONS[name]) for name in sorted(ROUGH)}
 _ASSEMBLY = Function("asm", 0, "any", cost=4)
 
 
@@ -131,8 +154,8 @@ def record_of(fn: str) -> Function:
     return _ASSEMBLY if is_assembly(fn) else FUNCTIONS[fn]
 
 
-INTERNAL = frozenset({"rounded_mul"})
-"""The functions that passes write, not programs: products that no addition is fused with."""
+INTERNAL = frozenset({"rounded_mul", *map(rough, ROUGH)})
+"""The functions that the compiler writes, not programs: products that no addition is fused with, and rough forms."""
 
 TRANSCENDENTAL = frozenset(name for name, function in FUNCTIONS.items() if function.ulp is not None)
 """The functions that no processor rounds correctly: `fast` may use a target's approximation."""

@@ -48,8 +48,7 @@ def _from_float(target: Target, value: str, source: DType, result: DType, width:
     if result.kind == "bool":
         return ops.compare("une", type_, value, ops.real(type_, 0.0))
     if result.is_int:
-        name = "fptosi" if result.kind == "int" else "fptoui"
-        return ops.call(f"llvm.{name}.sat.{dst.mangled}.{type_.mangled}", dst, [(type_, value)])
+        return target.truncated(value, wide, result, width)
     if result in (dtypes.f32, dtypes.f64):
         converted = value
         if result != wide:

@@ -41,6 +41,10 @@ class Target(Protocol):
         """Round an f32 value to a narrow float."""
         ...
 
+    def truncated(self, value: str, source: DType, result: DType, width: int) -> str:
+        """Convert f32 or f64 lanes to integers: the nearest bound out of range, 0 of NaN."""
+        ...
+
 
 def apply(target: Target, fn: str, dtype: DType, width: int, args: Sequence[str]) -> str:
     """Emit the function `fn` on operands of `dtype` and return the result.

@@ -120,6 +120,12 @@ class Emitter:
             return codes
         return self.ops.convert("bitcast", narrow_floats.storage_int(dtype, width), codes, of_dtype(dtype, width))
 
+    def truncated(self, value: str, source: DType, result: DType, width: int) -> str:
+        """Convert f32 or f64 lanes to integers: the nearest bound out of range, 0 of NaN."""
+        name = "fptosi" if result.kind == "int" else "fptoui"
+        type_, dst = of_dtype(source, width), of_dtype(result, width)
+        return self.ops.call(f"llvm.{name}.sat.{dst.mangled}.{type_.mangled}", dst, [(type_, value)])
+
     def value_type(self, dtype: DType, width: int = 1) -> LLVMType:
         """Return the LLVM type of values of `dtype`; a model may keep narrow floats as integers."""
         return of_dtype(dtype, width)

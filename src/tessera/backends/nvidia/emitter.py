@@ -374,6 +374,23 @@ class NvidiaEmitter(SimtEmitter):
             return self.ops.convert("trunc", I32, fp8.from_f32(self, [value], dtype, saturate), I8)
         return super().narrow(value, dtype, width, saturate)
 
+    def truncated(self, value: str, source: DType, result: DType, width: int) -> str:
+        """Convert a float to an integer by `cvt`, which bounds it; NaN gives 0 only from f32 to 32 bits.
+
+        Source: PTX ISA, "Data Movement and Conversion Instructions: cvt".
+        """
+        if width > 1 or result.bits < 32:
+            return super().truncated(value, source, result, width)
+        type_, dst = of_dtype(source), of_dtype(result)
+        kind, letter = ("s" if result.kind == "int" else "u"), ("r" if result.bits == 32 else "l")
+        text = f"cvt.rzi.{kind}{result.bits}.{source.name} $0, $1;"
+        given = "f" if source.bits == 32 else "d"
+        (found,) = self.asm(text, f"={letter},{given}", [dst], [(str(type_), value)], pure=True)
+        if source.bits == result.bits == 32:
+            return found
+        ordered = self.ops.compare("ord", type_, value, value)
+        return self.ops.select(dst, ordered, found, self.ops.integer(dst, 0))
+
     def math_call(self, name: str, dtype: DType, width: int, args: Sequence[str]) -> str:
         """Apply a transcendental function: by the hardware's approximations under `fast`, else by polynomials."""
         if dtype.name == "f32" and self.profile == "fast" and name in _APPROXIMATE:

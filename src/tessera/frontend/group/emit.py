@@ -1,6 +1,7 @@
 """Writes the kernel of a group: one grid, in which each program loads, computes and stores its part.
 
-16-bit floats are computed with in f32 and rounded where they are stored or cast to.
+16-bit floats are computed with in f32 and rounded where they are stored or cast to, but by loose casts; functions whose
+results they are are taken in their rough forms, which keep the accuracy of 16 bits. Under `strict` all is rounded.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from math import prod
+from typing import cast
 
 from xdsl.dialects import scf
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue, Use
 
 from tessera.data import dataclass
 from tessera.frontend.group.accesses import Access, Shape, operand_place, taken_access
@@ -28,12 +30,17 @@ from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, index
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType, computed_in
-from tessera.numerics.functions import COMBINE, identity_of
+from tessera.numerics.functions import COMBINE, ROUGH, identity_of, rough
 from tessera.schedule.fuse.outside import power_of_two
 from tessera.schedule.fuse.places import NONE, Place, is_view, source_place
 
 STEP = 2048
 """Elements of the rows that a program computes at a time which combines columns of many rows."""
+
+
+_FACTORS = {"mul": (0, 1), "div": (0, 1), "neg": (0,), "abs": (0,), "select": (1, 2), "copysign": (0,)}
+"""Functions that change the relative errors of some operands by little, and which these are."""
+_MOST_FACTORS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,7 @@ class Emitter:
         shape: the kernel's form.
         arguments: its parameters: one for each access, then the sizes.
         sizes: elements of each axis that a program takes.
+        profile: the numerics profile.
     """
 
     def __init__(
@@ -65,8 +73,10 @@ class Emitter:
         shape: Shape,
         arguments: Sequence[SSAValue],
         sizes: Sequence[int],
+        profile: str,
     ) -> None:
         self._ops = ops
+        self._rounds = profile == "strict"
         self._shape = shape
         self._arguments = dict(zip((*shape.accesses, *shape.sizes), arguments, strict=True))
         self._sizes = sizes
@@ -228,7 +238,8 @@ class Emitter:
             case IotaOp():
                 return self._counted(place[op.axis.data], array_type(value).dtype)
             case CastOp():
-                return self._converted(self._value(op.source, at), array_type(value).dtype)
+                held = self._value(op.source, at)
+                return held if self._is_left_out(op) else self._converted(held, array_type(value).dtype)
             case ReduceOp():
                 return self._reduced(op, self._value(op.source, at), at)
             case PartsOp():
@@ -236,7 +247,7 @@ class Emitter:
             case TakeOp():
                 return self._taken(op, at)
             case MapOp():
-                return self._mapped(op.fn.data, [self._value(arg, at) for arg in op.args])
+                return self._mapped(self._function_of(op), [self._value(arg, at) for arg in op.args])
             case _:
                 raise AssertionError(f"{op.name} is in no group")
 
@@ -310,6 +321,27 @@ class Emitter:
     def _over(self, op: PartsOp, held: Held, axis: int) -> Held:
         tile = self._add(TileReduceOp(held.ssa, held.axes.index(axis), op.fn.data)).results[0]
         return Held(tile, tuple(other for other in held.axes if other != axis))
+
+    def _is_left_out(self, op: CastOp) -> bool:
+        """Return whether a cast changes nothing before its result is stored."""
+        source, dtype = array_type(op.source).dtype, array_type(op.result).dtype
+        return op.loose is not None and computed_in(dtype) == source and not self._rounds
+
+    def _function_of(self, op: MapOp) -> str:
+        """Return the function that computes a map's elements: a rough form where only 16-bit floats become of them."""
+        fn = op.fn.data
+        return rough(fn) if fn in ROUGH and self._is_of_16_bits(op) else fn
+
+    def _is_of_16_bits(self, op: MapOp, depth: int = 0) -> bool:
+        """Return whether nothing becomes of a map's result but 16-bit floats, whose relative errors are no larger."""
+        return depth < _MOST_FACTORS and all(self._takes_16_bits(use, depth) for use in op.result.uses)
+
+    def _takes_16_bits(self, use: Use, depth: int) -> bool:
+        reader = use.operation
+        if isinstance(reader, CastOp):
+            return self._is_left_out(reader)
+        is_factor = isinstance(reader, MapOp) and use.index in _FACTORS.get(reader.fn.data, ())
+        return is_factor and self._is_of_16_bits(cast(MapOp, reader), depth + 1)
 
     def _mapped(self, fn: str, args: Sequence[Held]) -> Held:
         axes = tuple(sorted(reduce(set[int].union, (set(arg.axes) for arg in args), set[int]())))

@@ -53,7 +53,8 @@ class GroupSource(Generated):
         types = argument_types(signature, lambda dim: dim.scale if dim.is_static else fixed.get(str(dim)))
         kernel = KernelOp(self.name, infos, types, spec.profile, _keeps_quotients(infos, types))
         sizes = [self._elements(number, fixed) for number in range(len(self.shape.axes))]
-        Emitter(block_of(self.text), self.shape, kernel.body.block.args, sizes).write(kernel.body.block)
+        emitter = Emitter(block_of(self.text), self.shape, kernel.body.block.args, sizes, spec.profile)
+        emitter.write(kernel.body.block)
         kernel.body.block.add_op(ReturnOp())
         return BuiltKernel(ModuleOp([kernel]), fixed, ())
 

@@ -65,7 +65,7 @@ class _TileEmitter(Emitter):
         shape = Shape.from_data(json.loads(fields["form"]))
         numbers: list[SSAValue] = [fields[f"n{at}"].ssa for at in range(len(shape.sizes))]
         arguments = [x.ssa] * len(shape.accesses) + numbers  # what is loaded and stored is so by others
-        super().__init__(block_of(fields["ops"]), shape, arguments, shape_of(x.ssa.type))
+        super().__init__(block_of(fields["ops"]), shape, arguments, shape_of(x.ssa.type), b.spec.profile)
         self._b, self._x, self._place, self._source = b, x, place, fields["source"]
         reads = [access for access in shape.accesses if not access.is_result and access.number != self._source]
         self._operands = dict(zip(reads, fields["operands"], strict=True))

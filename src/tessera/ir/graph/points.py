@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from xdsl.dialects.builtin import FloatAttr, IntAttr, IntegerAttr, StringAttr
+from xdsl.dialects.builtin import FloatAttr, IntAttr, IntegerAttr, StringAttr, UnitAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import operand_def, prop_def, result_def, traits_def, var_operand_def
+from xdsl.irdl import operand_def, opt_prop_def, prop_def, result_def, traits_def, var_operand_def
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.ir.attributes import integer, number, text
@@ -64,16 +64,25 @@ class MapOp(TesseraOp):
 
 @op_definition
 class CastOp(TesseraOp):
-    """Converts the dtype of an array, as `tessera_tile.cast` does."""
+    """Converts the dtype of an array, as `tessera_tile.cast` does.
+
+    A `loose` one rounds the result of a function to a 16-bit float; kernels that go on computing with it may leave the
+    rounding out.
+    """
 
     name = "tessera_graph.cast"
     source = operand_def(ArrayType)
+    loose = opt_prop_def(UnitAttr)
     result = result_def(ArrayType)
     traits = traits_def(*PURE)
-    assembly_format = "$source attr-dict `:` type($source) `->` type($result)"
+    assembly_format = "$source (`loose` $loose^)? attr-dict `:` type($source) `->` type($result)"
 
-    def __init__(self, source: SSAValue, dtype: DType):
-        super().__init__(operands=[source], result_types=[ArrayType.of(array_type(source).dims, dtype)])
+    def __init__(self, source: SSAValue, dtype: DType, loose: bool = False):
+        super().__init__(
+            operands=[source],
+            properties={"loose": UnitAttr() if loose else None},
+            result_types=[ArrayType.of(array_type(source).dims, dtype)],
+        )
 
     def verify_(self) -> None:
         """Check that the shape stays."""

@@ -102,9 +102,9 @@ class GraphWriter:
         """Return the places along a dimension."""
         return self._add(IotaOp(dims, axis, dtype))
 
-    def cast(self, value: SSAValue, dtype: DType) -> SSAValue:
-        """Return an array in another dtype."""
-        return value if array_type(value).dtype == dtype else self._add(CastOp(value, dtype))
+    def cast(self, value: SSAValue, dtype: DType, loose: bool = False) -> SSAValue:
+        """Return an array in another dtype; what goes on computing with it may leave a `loose` rounding out."""
+        return value if array_type(value).dtype == dtype else self._add(CastOp(value, dtype, loose))
 
     def copy(self, value: SSAValue) -> SSAValue:
         """Return an array of its own with the same elements."""

@@ -12,10 +12,12 @@ from typing import Final
 from tessera.data import dataclass
 from tessera.numerics.elementary import exponential as exponentials
 from tessera.numerics.elementary import gamma, roots, trigonometry
+from tessera.numerics.elementary import rough as roughs
 from tessera.numerics.elementary import inverse as inverses
 from tessera.numerics.elementary import logarithm as logarithms
 from tessera.numerics.elementary import power as powers
-from tessera.numerics.elementary.writer import Value, Writer
+from tessera.numerics.elementary.writer import UNIT, Value, Writer
+from tessera.numerics.functions import ROUGH, rough
 
 
 @dataclass(frozen=True)
@@ -60,3 +62,16 @@ GENERATORS: Final[dict[str, Generator]] = {
     "lgamma": lambda w, xs, o: gamma.lgamma(w, xs[0], o.features),
     "pow": _pow,
 }
+
+
+def _rough(name: str) -> Generator:
+    """Return the generator of a rough form: by a GPU's special function unit, elsewhere as the function itself."""
+    of_unit = roughs.OF_UNIT[name]
+
+    def generate(w: Writer, xs: tuple[Value, ...], options: Options) -> Value:
+        return of_unit(w, *xs) if UNIT in options.features else GENERATORS[name](w, xs, options)
+
+    return generate
+
+
+GENERATORS.update({rough(name): _rough(name) for name in ROUGH})

@@ -147,30 +147,15 @@ def is_above(a: Any, b: Any, kind: Any) -> Any:
 
 
 @ts.function
-def first_of(a: Any, i: Any, b: Any, j: Any, kind: Any) -> Any:
-    """Return the one in front of two elements with their places, of equal ones the first."""
-    chosen = is_above(a, b, kind) | (~is_above(b, a, kind) & (i < j))
-    return ts.tile.where(chosen, a, b), ts.tile.where(chosen, i, j)
-
-
-@ts.function
-def larger(a: Any, i: Any, b: Any, j: Any) -> Any:
-    """Return the larger of two elements with its place."""
-    return first_of(a, i, b, j, "max")
-
-
-@ts.function
-def smaller(a: Any, i: Any, b: Any, j: Any) -> Any:
-    """Return the smaller of two elements with its place."""
-    return first_of(a, i, b, j, "min")
-
-
-@ts.function
 def extreme(values: Any, places: Any, axis: Any, kind: Any) -> Any:
-    """Return the extremes of a tile along an axis, with their places."""
-    if kind == "min":
-        return ts.tile.reduce((values, places), axis, smaller)
-    return ts.tile.reduce((values, places), axis, larger)
+    """Return the extremes of a tile along an axis, with the first of their places as i64.
+
+    Two reductions by one instruction each take half the time of one that moves elements and places together.
+    """
+    top = ts.tile.min(values, axis, keepdims=True) if kind == "min" else ts.tile.max(values, axis, keepdims=True)
+    last = 2**31 - 1 if places.dtype == ts.i32 else 2**63 - 1
+    here = ts.tile.where((values == top) | (values != values), places, last)  # NaN is there if the extreme is
+    return ts.tile.max(top, axis), ts.tile.min(here, axis).to(ts.i64)
 
 
 @ts.kernel
@@ -182,21 +167,22 @@ def row_extremes(
     kind: Constant,
     last: Constant,
     acc: Constant,
+    at: Constant,
     BA: Constant,
     BN: Constant,
 ):
-    """Extremes along rows and their places; `last` is behind all other numbers."""
+    """Extremes along rows and their places; `last` is behind all other numbers, places have the dtype `at`."""
     ts.assume(each % BN == 0)
     for p, a in ts.tile.grid((P, 1), (A, BA)):
         begin, end = p * each, min((p + 1) * each, N)
-        steps = ts.tile.arange(BN, dtype=ts.i64)[None, :]
+        steps = ts.tile.arange(BN, dtype=at)[None, :]
         best = sized(ts.tile.load(x[a : a + BA, begin : begin + BN], fill=last).to(acc), kind)
-        where = ts.tile.broadcast_to(begin + steps, (BA, BN))
+        where = ts.tile.broadcast_to(ts.tile.cast(begin, at) + steps, (BA, BN))
         for n in ts.tile.range(begin + BN, end, BN):
             block = sized(ts.tile.load(x[a : a + BA, n : n + BN], fill=last).to(acc), kind)
             chosen = is_above(block, best, kind)
             best = ts.tile.where(chosen, block, best)
-            where = ts.tile.where(chosen, n + steps, where)
+            where = ts.tile.where(chosen, ts.tile.cast(n, at) + steps, where)
         value, place = extreme(best, where, 1, kind)
         values[p, a : a + BA] = value
         places[p, a : a + BA] = place
@@ -212,6 +198,7 @@ def column_extremes(
     kind: Constant,
     last: Constant,
     acc: Constant,
+    at: Constant,
     BN: Constant,
     BB: Constant,
 ):
@@ -219,20 +206,20 @@ def column_extremes(
     ts.assume(each % BN == 0)
     for p, a, b in ts.tile.grid((P, 1), (A, 1), (B, BB)):
         begin, end = p * each, min((p + 1) * each, N)
-        steps = ts.tile.arange(BN, dtype=ts.i64)[:, None]
+        steps = ts.tile.arange(BN, dtype=at)[:, None]
         best = sized(ts.tile.load(x[a, begin : begin + BN, b : b + BB], fill=last).to(acc), kind)
-        where = ts.tile.broadcast_to(begin + steps, (BN, BB))
+        where = ts.tile.broadcast_to(ts.tile.cast(begin, at) + steps, (BN, BB))
         if known is not None:
-            where = known[a, begin : begin + BN, b : b + BB]
+            where = known[a, begin : begin + BN, b : b + BB].to(at)
         for n in ts.tile.range(begin + BN, end, BN):
             block = sized(ts.tile.load(x[a, n : n + BN, b : b + BB], fill=last).to(acc), kind)
             chosen = is_above(block, best, kind)
             best = ts.tile.where(chosen, block, best)
-            place = known[a, n : n + BN, b : b + BB] if known is not None else n + steps
+            place = known[a, n : n + BN, b : b + BB].to(at) if known is not None else ts.tile.cast(n, at) + steps
             where = ts.tile.where(chosen, place, where)
-        value, at = extreme(best, where, 0, kind)
+        value, place = extreme(best, where, 0, kind)
         values[p, a, b : b + BB] = value
-        places[p, a, b : b + BB] = at
+        places[p, a, b : b + BB] = place
 
 
 @ts.function

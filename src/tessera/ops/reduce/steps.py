@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any
 
-from tessera.numerics.dtypes import BY_NAME, DType, f32, f64, i64
+from tessera.numerics.dtypes import BY_NAME, DType, f32, f64, i32, i64
 from tessera.ops import arrays, rows
 from tessera.ops.reduce import kernels
 from tessera.ops.steps import Arguments, Gradient, Step, like, missing, present
@@ -20,6 +20,8 @@ _LEAST_STEPS = 4
 _PROGRAMS_A_UNIT = 2
 _MOST_STEPS_ON_CPUS = 32
 """Blocks that a CPU adds up one after the other; the error of a sum grows with their number."""
+_MOST_PLACES = 2**31 - 2**20
+"""Elements of a row whose places, and those of a block behind it, are i32."""
 
 SUMS = {
     "sum": ("sum", ""),
@@ -258,7 +260,8 @@ def _launch_extremes(results: Arguments, x: Any, kind: str, shared: bool) -> Non
     acc = accumulator(dtype, dtype)
     parts, each = _parts(x)
     block = _own_blocks(x)
-    options: dict[str, Any] = {"kind": kind, "last": last_of(dtype, kind), "acc": acc}
+    at = i32 if x.shape[1] <= _MOST_PLACES else i64
+    options: dict[str, Any] = {"kind": kind, "last": last_of(dtype, kind), "acc": acc, "at": at}
     is_rows = len(x.shape) == 2
     kernel: Any = kernels.row_extremes if is_rows else kernels.column_extremes
     LAST[kind] = kernel
@@ -269,7 +272,7 @@ def _launch_extremes(results: Arguments, x: Any, kind: str, shared: bool) -> Non
     some, where = like(x, (parts, *values.shape)), like(x, (parts, *values.shape), i64)
     kernel(*given, some, where, each, **options, **block)
     over = "max" if kind == "size" else kind
-    options = {"kind": over, "last": last_of(dtype, over), "acc": acc}
+    options |= {"kind": over, "last": last_of(dtype, over)}
     some, where = _over_parts(some), _over_parts(where)
     goals = values.reshape(1, 1, -1), places.reshape(1, 1, -1)
     block = _own_blocks(some)

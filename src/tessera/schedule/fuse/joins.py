@@ -18,8 +18,9 @@ from tessera.ir.graph.structure import GraphOp
 from tessera.ir.graph.takes import TakeOp
 from tessera.ir.graph.types import ONE, ZERO, array_type, dims_of, ordered
 from tessera.ir.graph.views import BroadcastOp, ConcatOp, PlaceOp, ReshapeOp, SliceOp, TransposeOp
+from tessera.numerics.dtypes import DType
 from tessera.schedule.fuse.places import LIBRARY, LOOSE, PLACED, root_of
-from tessera.schedule.fuse.selection import Along, Selection, Selector
+from tessera.schedule.fuse.selection import Along, Selection, Selector, cast_as
 from tessera.target.dims import Dim
 
 MOST_PARTS = 8
@@ -60,9 +61,10 @@ def _is_computed(value: SSAValue) -> bool:
 def _join_sum(op: MapOp) -> None:
     """Let a sum of arrays that are placed side by side be their concatenation."""
     parts: list[PlaceOp] = []
-    if isinstance(op.result.get_user_of_unique_use(), MapOp) and _is_sum(op.result.get_user_of_unique_use()):
+    if _is_sum(_reader(op.result)):
         return  # a part of a larger sum
-    if not all(_collect(arg, parts) for arg in op.args):
+    dtypes = {array_type(op.result).dtype}
+    if not all(_collect(arg, parts, dtypes) for arg in op.args) or not _keep(dtypes, parts):
         return
     axis = _axis_of(parts)
     if axis is None:
@@ -76,17 +78,38 @@ def _join_sum(op: MapOp) -> None:
         at = at + dims_of(found[0].source)[axis]
     if ordered(at) != dims_of(op.result)[axis]:
         return
-    joined = Selector(op, ()).add(ConcatOp(order, axis))
-    op.result.replace_all_uses_with(joined)
+    selector = Selector(op, ())
+    joined = selector.add(ConcatOp(order, axis))
+    dtype = array_type(joined).dtype
+    for user in [use.operation for use in op.result.uses]:
+        if isinstance(user, CastOp) and array_type(user.result).dtype == dtype:
+            user.result.replace_all_uses_with(joined)
+    wide = joined if array_type(op.result).dtype == dtype else selector.add(CastOp(joined, array_type(op.result).dtype))
+    op.result.replace_all_uses_with(wide)
+
+
+def _reader(value: SSAValue) -> Operation | None:
+    """Return the only op that reads a value, or a cast of it."""
+    user = value.get_user_of_unique_use()
+    return _reader(user.result) if isinstance(user, CastOp) else user
 
 
 def _is_sum(op: Operation | None) -> bool:
     return isinstance(op, MapOp) and op.fn.data == "add"
 
 
-def _collect(value: SSAValue, parts: list[PlaceOp]) -> bool:
-    """Add the placed arrays that a value is the sum of; return whether it is one."""
+def _keep(dtypes: set[DType], parts: list[PlaceOp]) -> bool:
+    """Return whether all parts have one dtype, whose numbers the others have, too: 16-bit floats are added in f32."""
+    own, *others = {array_type(part.source).dtype for part in parts}
+    return not others and all(other.is_float and other.bits > own.bits for other in dtypes - {own})
+
+
+def _collect(value: SSAValue, parts: list[PlaceOp], dtypes: set[DType]) -> bool:
+    """Add the placed arrays that a value is the sum of, and the dtypes on the way; return whether it is one."""
     owner = value.owner
+    if isinstance(owner, CastOp):
+        dtypes.add(array_type(value).dtype)
+        return _collect(owner.source, parts, dtypes)
     if isinstance(owner, PlaceOp):
         parts.append(owner)
         return True
@@ -94,7 +117,7 @@ def _collect(value: SSAValue, parts: list[PlaceOp]) -> bool:
         len(parts) < MOST_PARTS
         and isinstance(owner, MapOp)
         and _is_sum(owner)
-        and all(_collect(arg, parts) for arg in owner.args)
+        and all(_collect(arg, parts, dtypes) for arg in owner.args)
     )
 
 
@@ -126,8 +149,7 @@ def _push(op: MapOp | CastOp) -> None:
     at = ZERO
     for number, size in enumerate(sizes):
         args = [_part(selector, arg, axis, number, at, size) for arg in op.operands]
-        is_map = isinstance(op, MapOp)
-        parts.append(selector.add(MapOp(op.fn.data, args) if is_map else CastOp(args[0], array_type(op.result).dtype)))
+        parts.append(selector.add(MapOp(op.fn.data, args) if isinstance(op, MapOp) else cast_as(op, args[0])))
         at = at + size
     op.result.replace_all_uses_with(selector.add(ConcatOp(parts, axis)))
 

@@ -26,6 +26,8 @@ from tessera.schedule.fuse.places import LIBRARY, LOOSE, is_view, root_of
 from tessera.schedule.fuse.selection import Selector, selection_of, share_of, take_of
 
 Move = SliceOp | TakeOp
+_ERASED = (MapOp, CastOp, TakeOp, SliceOp, StoredOp)
+"""Ops that are erased with their last reader."""
 
 MOST_AGAIN = 64
 """Ops that are computed for a selection at most."""
@@ -43,7 +45,7 @@ def move(graph: GraphOp) -> None:
         if isinstance(op, PlaceOp):
             _place(op)
     for op in list(graph.body.block.ops):
-        if isinstance(op, Move) and not isinstance(op.source.owner, StoredOp):
+        if isinstance(op, Move) and op.parent is not None and not isinstance(op.source.owner, StoredOp):
             _move(op)
 
 
@@ -55,8 +57,20 @@ def _move(op: Move) -> None:
         return
     found = Selector(op, region).selected(op.source, selection_of(op))
     op.result.replace_all_uses_with(found)
-    op.detach()
-    op.erase()
+    _erase(op)
+
+
+def _erase(op: Operation) -> None:
+    """Erase an op, and those that were for it alone: nothing is needed elsewhere for what nobody reads."""
+    work = [op]
+    while work:
+        op = work.pop()
+        if op.parent is None or any(result.uses.get_length() for result in op.results):
+            continue
+        sources = [operand.owner for operand in op.operands]
+        op.detach()
+        op.erase()
+        work += [source for source in sources if isinstance(source, _ERASED) or is_view(source)]
 
 
 def _place(op: PlaceOp) -> None:

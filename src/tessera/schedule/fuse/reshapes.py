@@ -13,6 +13,11 @@ becomes::
 
 Other operands are reshaped alike, or repeat along all that a few dimensions become or along nothing of it. Sizes are
 known.
+
+What is read from memory is reshaped there, before it is cast to a wider dtype: nobody writes the wider numbers down::
+
+    %c = tessera_graph.cast %x : bf16 -> f32                  %r = tessera_graph.reshape %x
+    %r = tessera_graph.reshape %c                       →     %c = tessera_graph.cast %r : bf16 -> f32
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from tessera.ir.graph.structure import GraphOp
 from tessera.ir.graph.types import ONE, array_type, dims_of
 from tessera.ir.graph.views import BroadcastOp, ReshapeOp
 from tessera.schedule.fuse.places import LOOSE, PLACED, insert, is_view, root_of
+from tessera.schedule.fuse.selection import cast_as
 from tessera.schedule.fuse.transposes import runs_of
 from tessera.target.dims import Dim
 
@@ -34,10 +40,29 @@ Segment = tuple[list[int], list[int]]
 
 
 def compute_before_reshapes(graph: GraphOp) -> None:
-    """Rewrite the maps of a graph."""
+    """Rewrite the maps of a graph, and casts that widen what is in memory."""
+    for op in list(graph.body.block.ops):
+        if isinstance(op, ReshapeOp) and not is_view(op):
+            _cast_after(op)
     for op in list(graph.body.block.ops):
         if isinstance(op, MapOp | CastOp):
             _rewrite(op)
+
+
+def _cast_after(op: ReshapeOp) -> None:
+    """Let a reshape be computed before the cast of its operand, where that is the wider form of what memory has."""
+    cast = op.source.owner
+    if not isinstance(cast, CastOp) or isinstance(root_of(cast.source).owner, PLACED):
+        return
+    wide = array_type(cast.result)
+    if array_type(cast.source).dtype.bits >= wide.dtype.bits:
+        return
+    inner = ReshapeOp(cast.source, dims_of(op.result))
+    outer = CastOp(inner.result, wide.dtype)
+    insert([inner, outer], op)
+    op.result.replace_all_uses_with(outer.result)
+    op.detach()
+    op.erase()
 
 
 def _rewrite(op: MapOp | CastOp) -> None:
@@ -57,7 +82,7 @@ def _rewrite(op: MapOp | CastOp) -> None:
             return
         made += found[1]
         operands.append(found[0])
-    inner = MapOp(op.fn.data, operands) if isinstance(op, MapOp) else CastOp(operands[0], array_type(op.result).dtype)
+    inner = MapOp(op.fn.data, operands) if isinstance(op, MapOp) else cast_as(op, operands[0])
     outer = ReshapeOp(inner.result, shapes.outer)
     insert([*made, inner, outer], op)
     op.result.replace_all_uses_with(outer.result)

@@ -117,7 +117,7 @@ class Selector:
             case MapOp() if op in self._again:
                 return self.add(MapOp(op.fn.data, [self.selected(arg, selection) for arg in op.args]))
             case CastOp() if op in self._again:
-                return self.add(CastOp(self.selected(op.source, selection), array_type(op.result).dtype))
+                return self.add(cast_as(op, self.selected(op.source, selection)))
             case TakeOp() if op in self._again:
                 return self._of_take(op, selection)
             case IotaOp():
@@ -196,6 +196,11 @@ class Selector:
         if len(axes) == len(selection.dims):
             return value
         return self.add(BroadcastOp(value, selection.dims, sorted(axes)))
+
+
+def cast_as(op: CastOp, source: SSAValue) -> CastOp:
+    """Return the cast of another value, as an op casts its own."""
+    return CastOp(source, array_type(op.result).dtype, op.loose is not None)
 
 
 def take_of(value: SSAValue, places: Sequence[int | SSAValue], dims: Sequence[Dim]) -> TakeOp:

@@ -26,7 +26,15 @@ from xdsl.ir import Block, Operation, SSAValue
 from tessera.data import dataclass
 from tessera.ir import decisions
 from tessera.ir.live_tiles import live_registers
-from tessera.ir.tile.elementwise import ArangeOp, BitcastOp, CastOp, ConstantOp, ElementwiseOp, SplatOp
+from tessera.ir.tile.elementwise import (
+    ArangeOp,
+    BitcastOp,
+    CastOp,
+    ConstantOp,
+    ElementwiseOp,
+    SplatOp,
+    constant_value,
+)
 from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.reduce import REDUCING, ReduceOp, ScanByOp, ScanOp
@@ -101,6 +109,10 @@ LEAST_COLUMNS = 256
 """Rows of tiles that one warp or more take, of which each thread has a part of all."""
 
 
+FEW_PROGRAMS = 8
+"""Programs of a launch that leave a GPU idle whatever they do."""
+
+
 @dataclass(frozen=True)
 class ChooseWarpsPass(ScheduledPass):
     """Writes `tessera_schedule.num_warps`, `.rows_only` and `.group` on grids and products.
@@ -127,7 +139,7 @@ def _schedule_launch(kernel: KernelOp, unit: Operation, target: TargetRecord, kn
     shared = decisions.SPLIT_SUMS.on(unit)
     warps = chosen or knobs.num_warps or _warps(kernel, ops, products, rows_only, shared, target)
     if not products and not (chosen or knobs.num_warps):
-        warps = _with_room(unit, warps, target)
+        warps = _with_room(unit, max(warps, _alone(unit, ops, target)), target)
     decisions.NUM_WARPS.write(unit, warps)
     for op in products:
         decisions.ROWS_ONLY.write(op, int(rows_only))
@@ -201,6 +213,21 @@ def _resident_rows(grid: GridOp, warps: int, target: TargetRecord) -> int:
 def _reduces_in(loop: Operation) -> bool:
     """Return whether a loop reduces tiles."""
     return any(isinstance(op, REDUCING) for op in ops_in(loop))
+
+
+def _alone(unit: Operation, ops: Sequence[Operation], target: TargetRecord) -> int:
+    """Return the warps of programs that are few enough to wait for memory alone: as many as threads have an access.
+
+    The sum of a function of 4096 elements takes 6.8 microseconds by 2 warps on an H200, 1.3 more than by 16.
+    """
+    if not isinstance(unit, GridOp):
+        return 1
+    counts = [constant_value(extent) for extent in unit.extents]
+    programs = prod(-(-int(count) // size) for count, size in zip(counts, unit.block_sizes, strict=True) if count)
+    if None in counts or programs > FEW_PROGRAMS:
+        return 1
+    loaded = max((op.element_bytes * _elements(op.result.type) for op in ops if isinstance(op, LoadOp)), default=0)
+    return _power_of_two(loaded / (target.warp_size * VECTOR_BYTES), 1, MOST_WARPS)
 
 
 def _with_room(unit: Operation, warps: int, target: TargetRecord) -> int:

@@ -353,7 +353,8 @@ class Converter:
     def _fitted(self, made: Any, fake: Any) -> Any:
         """Return results with dtypes and sizes as PyTorch has them."""
         if isinstance(fake, torch.Tensor):
-            value, dims = self.w.cast(made, type_of(fake).dtype), dims_of(fake)
+            dtype = type_of(fake).dtype
+            value, dims = self.w.cast(made, dtype, dtype.is_float), dims_of(fake)
             same = len(dims) == len(dims_of_value(value)) and all(map(self.w.same, dims, dims_of_value(value)))
             if not same:
                 raise Unknown(f"{self.node.target} of another shape")
@@ -504,6 +505,10 @@ class Converter:
         self._calls[name] = ready
         return list(self.w.call(name, inputs, given))
 
+    def original(self) -> str:
+        """Return the op of the program that the one which is converted is a part of."""
+        return str(self.node.meta.get("original_aten"))
+
     def elementwise(self, formula: Formula, values: Sequence[Any], kind: str) -> Any:
         """Return a formula of operands that are promoted as PyTorch does.
 
@@ -531,7 +536,7 @@ class Converter:
 
         write: Any = formula
         found = write(apply, *ready)
-        return found if kind == "ALWAYS_BOOL" else self.w.cast(found, outer)
+        return found if kind == "ALWAYS_BOOL" else self.w.cast(found, outer, outer.is_float)
 
     def narrow(self, *values: Any) -> list[Any]:
         """Return operands of which PyTorch rounds numbers to the dtype of the tensors before they take part."""

@@ -61,11 +61,12 @@ class _Enlarged(_Function):
     def forward(ctx: Any, x: Any, times: tuple[int, ...]) -> Any:
         """Return each pixel as a block."""
         ctx.times = times
-        index: list[Any] = [None, None]
-        for axis, count in enumerate(times, 2):
-            places = torch.arange(x.shape[axis] * count, device=x.device) // count
-            index.append(places.reshape(-1, *[1] * (x.ndim - 1 - axis)))
-        return torch.ops.aten.index.Tensor(x, index)
+        thin, wide, shape = list(x.shape[:2]), list(x.shape[:2]), list(x.shape[:2])
+        for size, count in zip(x.shape[2:], times, strict=True):
+            thin += [size, 1]
+            wide += [size, count]
+            shape.append(size * count)
+        return x.reshape(thin).expand(wide).reshape(shape)
 
     @staticmethod
     def backward(ctx: Any, g: Any) -> tuple[Any, None]:

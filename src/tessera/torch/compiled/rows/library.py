@@ -43,6 +43,10 @@ def _extreme(c: Converter, x: Any, axis: int, keepdim: bool = False) -> Any:
     found = ops.reduce.max if ".max" in str(c.node.target) else ops.reduce.min
     if not c.dims(x):
         return [c.copied(x), c.w.full(0, dtypes.i64)]
+    if all(user.args[1] == 0 for user in c.node.users):  # no places are asked for
+        fn = "max" if ".max" in str(c.node.target) else "min"
+        value = c.w.reduce(fn, c.w.cast(x, _held(c, x)), [axis % len(c.dims(x))], keepdim)
+        return [c.truth(value) if c.is_bool(x) else value, c.w.full(0, dtypes.i64)]
     types = [ArrayType.of(dims, dtype) for dims, dtype in zip(c.results_dims(), (_held(c, x), dtypes.i64), strict=True)]
     value, place = c.library(partial(_found, found, axis, keepdim), [c.w.cast(x, _held(c, x))], types)
     return [c.truth(value) if c.is_bool(x) else value, place]

@@ -274,7 +274,8 @@ def _gelu(c: Converter, x: Any, approximate: str = "none") -> Any:
 
     def by_tanh(f: F, x: Any) -> Any:
         cubic = f("add", x, f("mul", f("mul", f("mul", x, x), x), 0.044715))
-        return f("mul", f("mul", x, 0.5), f("add", f("tanh", f("mul", cubic, math.sqrt(2 / math.pi))), 1.0))
+        # (1 + tanh(u)) / 2 without the cancellation.
+        return f("mul", x, f("sigmoid", f("mul", cubic, 2 * math.sqrt(2 / math.pi))))
 
     return c.elementwise(by_tanh if approximate == "tanh" else exact, (x,), "DEFAULT")
 
@@ -355,9 +356,10 @@ def _converted(
     wanted = c.result_dtype()
     if wanted.kind == "bool":
         return c.truth(x)
-    if not c.w_dtype(x).is_float or wanted.is_float:
-        return c.copied(x) if wanted == c.w_dtype(x) else c.w.cast(x, wanted)
-    return c.w.cast(x, wanted)
+    if wanted == c.w_dtype(x):
+        return c.copied(x)
+    is_written = c.original() in ("None", str(c.node.target))  # by the program, not by PyTorch around an op's parts
+    return c.w.cast(x, wanted, wanted.is_float and not is_written)
 
 
 @row("prims.convert_element_type.default")

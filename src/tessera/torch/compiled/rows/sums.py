@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
 from typing import Any, cast
@@ -31,13 +31,8 @@ _EXACT = ("aten.trace.", "aten.native_batch_norm_backward.", "aten.batch_norm_ba
 
 def _wide(c: Converter, x: Any) -> Any:
     """Return an operand in the dtype that it is added up in."""
-    is_exact = _original(c).startswith(_EXACT)
+    is_exact = c.original().startswith(_EXACT)
     return c.w.cast(x, _exact(c, c.result_dtype()) if is_exact else computed_in(c.result_dtype()))
-
-
-def _original(c: Converter) -> str:
-    """Return the op of the program that the one which is converted is a part of."""
-    return str(c.node.meta.get("original_aten"))
 
 
 def _exact(c: Converter, dtype: DType) -> DType:
@@ -87,12 +82,26 @@ def _mean(c: Converter, x: Any, dims: Any = None, keepdim: bool = False, dtype: 
 def _has_variance(c: Converter, axes: list[int]) -> bool:
     """Return whether the variance of what is converted along some dimensions is asked for, too."""
     operand, rank = c.node.args[0], c.node.args[0].meta["val"].ndim
-    for user in operand.users:
-        if str(user.target) in ("aten.var.correction", "aten.var_mean.correction") and user.args[0] is operand:
+    for user in _readers(operand.args[0] if _is_widened(operand) else operand):
+        if str(user.target) in ("aten.var.correction", "aten.var_mean.correction"):
             dims = (user.args[1] if len(user.args) > 1 else user.kwargs.get("dim")) or range(rank)
             if sorted(axis % rank for axis in dims) == sorted(axes):
                 return True
     return False
+
+
+def _readers(node: Any) -> Iterator[Any]:
+    """Return what reads a node, or a wider form of its numbers."""
+    for user in node.users:
+        yield from user.users if _is_widened(user) else (user,)
+
+
+def _is_widened(node: Any) -> bool:
+    """Return whether a node casts floating point numbers to a wider dtype."""
+    if str(node.target) != "aten._to_copy.default":
+        return False
+    dtypes = [one.meta["val"].dtype for one in (node.args[0], node)]
+    return all(dtype.is_floating_point for dtype in dtypes) and dtypes[0].itemsize < dtypes[1].itemsize
 
 
 def _mean_of(c: Converter, x: Any, axes: list[int], keepdim: bool) -> Any:
@@ -131,7 +140,7 @@ def _truth(c: Converter, x: Any, dims: Any = None, keepdim: bool = False) -> Any
 def _var(c: Converter, x: Any, dims: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
     axes = _axes(c, x, dims)
     # PyTorch's group norm alone computes in f32.
-    dtype = computed_in(c.w_dtype(x)) if "group_norm" in _original(c) else _exact(c, c.w_dtype(x))
+    dtype = computed_in(c.w_dtype(x)) if "group_norm" in c.original() else _exact(c, c.w_dtype(x))
     mean, apart = _moments(c, x, axes, dtype)
     count = c.w.size(c.w.count(x, axes), dtype)
     less = c.w.apply("maximum", c.w.apply("sub", count, float(1 if correction is None else correction)), 0.0)
@@ -152,7 +161,7 @@ def _moments(c: Converter, x: Any, axes: list[int], dtype: DType) -> tuple[Any, 
     if found is not None:
         mean, total = found
         return c.w.reshape(mean, shape), c.w.reshape(total, shape)
-    parts = _parts(c, x, axes)
+    parts = _parts(c, _narrow(c, x), axes)
     if parts is None:
         wide = c.w.cast(x, dtype)
         mean = _mean_of(c, wide, axes, True)

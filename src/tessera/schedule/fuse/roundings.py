@@ -1,0 +1,48 @@
+"""Roundings of functions' results to 16-bit floats, which kernels leave out where they go on computing.
+
+    %s = tessera_graph.map "add"(%x, %y) : f32                 %s = tessera_graph.map "add"(%x, %y) : f32
+    %r = tessera_graph.cast %s loose : f32 -> bf16       →     %t = tessera_graph.map "tanh"(%s) : f32
+    %w = tessera_graph.cast %r : bf16 -> f32
+    %t = tessera_graph.map "tanh"(%w) : f32
+
+What is stored is rounded. Kernels that compute the same array each for itself may then differ in its last bits, so that
+graphs that compare what they compute, the elements of a maximum with it for instance, keep all roundings.
+"""
+
+from __future__ import annotations
+
+from xdsl.ir import SSAValue
+
+from tessera.ir.graph.points import CastOp, MapOp
+from tessera.ir.graph.structure import GraphOp
+from tessera.ir.graph.types import array_type
+from tessera.schedule.fuse.places import LOOSE, is_view
+
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+def keep_compared(graph: GraphOp) -> None:
+    """Keep the roundings of a graph that compares floating point numbers which it computes."""
+    ops = list(graph.body.block.ops)
+    if not any(isinstance(op, MapOp) and _compares(op) for op in ops):
+        return
+    for op in ops:
+        if isinstance(op, CastOp):
+            op.loose = None
+
+
+def _compares(op: MapOp) -> bool:
+    """Return whether an op compares two numbers, none of which is known."""
+    if op.fn.data not in _COMPARISONS or not array_type(op.args[0]).dtype.is_float:
+        return False
+    left, right = map(_origin, op.args)
+    return left is not right and not any(isinstance(one.owner, LOOSE) for one in (left, right))
+
+
+def _origin(value: SSAValue) -> SSAValue:
+    """Return what a value repeats, or has in another dtype."""
+    owner = value.owner
+    while isinstance(owner, CastOp) or is_view(owner):
+        value = owner.operands[0]  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
+        owner = value.owner
+    return value
