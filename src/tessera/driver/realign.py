@@ -31,13 +31,13 @@ from tessera.numerics import dtypes
 from tessera.runtime.device import Device
 from tessera.runtime.platforms import stream_memory
 from tessera.runtime.views import ArrayView
-from tessera.target.artifact import Artifact
+from tessera.target.artifact import REREADS_BITS, Artifact
 from tessera.target.extents import evaluate
 
 if TYPE_CHECKING:
     from tessera.driver.kernel import Kernel
 
-LEAST_BYTES, AT_ONCE = 1 << 19, 330
+LEAST_BYTES, AT_ONCE = 440_000, 330
 """Bytes that each of the programs which run at once reads of misplaced arrays, from which on the call takes longer than
 its start on copies: the host takes 30 µs more."""
 READ_RATE, COPY_RATE = 13e9, 1.25e12
@@ -143,7 +143,7 @@ def on_copies(
     places = [place for place, number in enumerate(tensors) if misplaced >> number & 1]
     found = [Copy.of(place, views[place], views[place].strides) for place in places]
     copies = [copy for copy in found if copy is not None]
-    if len(copies) < len(found) or not _pays(variant.artifact, spec, sum(copy.bytes for copy in copies)):
+    if len(copies) < len(found) or not _pays(variant.artifact, spec, [copy.bytes for copy in copies]):
         return None
     names = tuple(variant.artifact.args[tensors[copy.place]].name for copy in copies)
     facts, seen = list(spec.args), list(views)
@@ -167,26 +167,31 @@ def _decided(artifact: Artifact, name: str) -> int:
     return found if isinstance(found, int) else 0
 
 
-def _pays(artifact: Artifact, spec: Specialization, size: int) -> bool:
+def _pays(artifact: Artifact, spec: Specialization, sizes: Sequence[int]) -> bool:
     """Return whether programs of the only launch that a call has read what is misplaced again, and much of it.
 
     Args:
         artifact: the code for the arrays as they are.
         spec: facts of the call.
-        size: bytes of the copies.
+        sizes: bytes of each copy, in the order of the arguments.
     """
     rereads = _decided(artifact, "rereads")
     if not rereads or any(_has_more_than_sizes(extent) for launch in artifact.launches for extent, _ in launch.grid):
         return False
-    sizes = [fact.sizes for fact in spec.args]
-    launches = [[-(-evaluate(extent, sizes, ()) // block) for extent, block in each.grid] for each in artifact.launches]
+    given = [fact.sizes for fact in spec.args]
+    launches = [[-(-evaluate(extent, given, ()) // block) for extent, block in each.grid] for each in artifact.launches]
     running = [counts for counts in launches if all(counts)]
     if len(running) != 1:
         return False
     (counts,) = running
-    fewest = min(count for axis, count in enumerate(counts) if rereads >> axis & 1)
-    each = size * fewest / min(prod(counts), AT_ONCE)
-    return each >= LEAST_BYTES and each / READ_RATE >= LEAST_GAIN * size / COPY_RATE
+    read = once = 0
+    for place, size in enumerate(sizes):
+        axes = rereads >> REREADS_BITS * place & (1 << REREADS_BITS) - 1
+        if axes:
+            read += size * prod(count for axis, count in enumerate(counts) if axes >> axis & 1)
+            once += size
+    each = sum(sizes) * read / once / min(prod(counts), AT_ONCE)
+    return each >= LEAST_BYTES and each / READ_RATE >= LEAST_GAIN * sum(sizes) / COPY_RATE
 
 
 def _has_more_than_sizes(expr: Any) -> bool:

@@ -86,14 +86,14 @@ def evaluate(fn: str, args: Sequence[Any]) -> Any:
         args: f32 or f64 arrays or scalars, all of one type.
     """
     kind = "f64" if args[0].dtype == np.float64 else "f32"
-    writer = _Arrays()
+    writer = Arrays()
     given = tuple(Value(writer, kind, np.asarray(arg)) for arg in args)
     with np.errstate(all="ignore"):
         result = GENERATORS[fn](writer, given, Options(False, frozenset())).held
     return np.broadcast_to(result, np.broadcast_shapes(*(np.shape(arg) for arg in args)))
 
 
-class _Arrays(Writer):
+class Arrays(Writer):
     """Computes with arrays; of branches it takes both, and the values of the one that holds for any element."""
 
     def __init__(self) -> None:

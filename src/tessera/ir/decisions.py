@@ -194,7 +194,7 @@ MISPLACED = Decision(
 )
 REREADS = Decision(
     "rereads",
-    "bits of the grid's dimensions along which programs read misplaced arguments again",
+    "for each misplaced argument eight bits, of the grid's dimensions along which programs read it again",
     (GridOp,),
     ("warp-specialize",),
     most=None,

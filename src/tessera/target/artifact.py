@@ -37,6 +37,8 @@ from tessera.target.schema import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+REREADS_BITS = 8
+"""Of the decision `rereads`, for each argument: dimensions of a grid."""
 FLAG_BYTES = 4096
 """Bytes before the slots of a workspace: four for each program."""
 FILLING_THREADS = 1024

@@ -29,7 +29,7 @@ from tessera.target.records import TargetRecord
 
 SHARED_TILE = (64, 64)
 """Rows and columns of tiles whose steps all programs share, where there are few."""
-ROLE_TILES = ((128, 256), (128, 192), (128, 128), (64, 128), (64, 64))
+ROLE_TILES = ((128, 256), (128, 192), (128, 128), (64, 192), (64, 128), (64, 64))
 WARP_TILES = ((128, 128), (64, 64))
 """Rows and columns of tiles that a launch chooses among, with roles and without."""
 LEAST_ROWS = 16
@@ -73,7 +73,7 @@ class Blocks:
         end: picoseconds of a round beside them.
         start: picoseconds of a launch beside its rounds, less those of the launch that takes most.
         shared: whether all programs of the launch share out the steps of the tiles (`stream-k`): a round of terms takes
-            its part of the time however few tiles there are.
+            its part of the time however few tiles there are, but each tile has its end.
     """
 
     rows: int
@@ -92,7 +92,7 @@ class Blocks:
             terms: terms of the sums.
         """
         if self.shared:
-            return tiles * terms * self.term // self.round + self.end + self.start
+            return tiles * terms * self.term // self.round + -(-tiles // self.round) * self.end + self.start
         return -(-tiles // self.round) * (terms * self.term + self.end) + self.start
 
 
@@ -110,7 +110,7 @@ def is_served(work: TileWork, target: TargetRecord) -> bool:
     if path == "wgmma" and work.plain:
         return False
     if not any(size & (size - 1) for size in sizes):
-        return True
+        return not (path == "mma" and work.plain and target.has("wgmma") and prod(sizes) > prod(WARP_TILES[0]))
     least = GROUP_ROWS if path == "wgmma" else LEAST_ROWS
     parts = [parts_of(size, LEAST_PART) or (1,) for size in sizes]
     if path == "wgmma":

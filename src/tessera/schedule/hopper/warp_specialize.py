@@ -111,6 +111,7 @@ from tessera.schedule.knobs import Knobs
 from tessera.schedule.loops import only_loop
 from tessera.schedule.products import has_roles, is_turned, why_no_instruction, why_not_known
 from tessera.schedule.scheduled_pass import GridPass
+from tessera.target.artifact import REREADS_BITS
 from tessera.target.boxes import map_order, shared_axis
 from tessera.target.records import TargetRecord
 
@@ -234,19 +235,21 @@ def _candidate(kernel: KernelOp, grid: GridOp, loop: scf.ForOp) -> RolePlan:
 
 def _mark_misplaced(kernel: KernelOp, grid: GridOp) -> None:
     """Write which operands would have to lie elsewhere, and along which dimensions of the grid they are read again."""
-    arguments = rereads = 0
+    rereads = dict[int, int]()
     for op in grid.walk():
         if not (isinstance(op, LoadOp) and qualifies(op) and _is_misplaced(kernel, op)):
             continue
         if memory_of(op.tensor) in written_memories(grid):
             return
-        arguments |= 1 << kernel.body.block.args.index(op.tensor)
+        argument = kernel.body.block.args.index(op.tensor)
+        rereads.setdefault(argument, 0)
         if op.parent is not grid.body.block:
             moved = {place for offset in op.offsets for place in arguments_of(offset, grid.body.block)}
-            rereads |= sum(1 << axis for axis in range(len(grid.extents)) if axis not in moved)
-    if rereads:
-        decisions.MISPLACED.write(grid, arguments)
-        decisions.REREADS.write(grid, rereads)
+            rereads[argument] |= sum(1 << axis for axis in range(len(grid.extents)) if axis not in moved)
+    if any(rereads.values()):
+        decisions.MISPLACED.write(grid, sum(1 << argument for argument in rereads))
+        parts = (rereads[argument] << REREADS_BITS * place for place, argument in enumerate(sorted(rereads)))
+        decisions.REREADS.write(grid, sum(parts))
 
 
 def _is_misplaced(kernel: KernelOp, op: LoadOp) -> bool:

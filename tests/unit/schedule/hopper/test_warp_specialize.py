@@ -129,11 +129,11 @@ def test_a_producer_has_more_registers_where_tiles_are_stored_from_them(pitch, e
     ("function", "sizes", "strides", "expected"),
     [
         (attention, {"S": 256}, {"K": (64 * 257, 65, 1)}, (0b10, 0b10)),
-        (attention, {"S": 256}, {name: (64 * 257, 65, 1) for name in "QV"}, (0b101, 0b10)),
+        (attention, {"S": 256}, {name: (64 * 257, 65, 1) for name in "QV"}, (0b101, 0b10 << 8)),
         (attention, {"S": 256}, {"Q": (64 * 257, 65, 1)}, (None, None)),
         (attention, {"S": 256}, {"out": (64 * 257, 65, 1)}, (None, None)),
         (gemm, {}, {"a": (129, 1)}, (0b1, 0b10)),
-        (gemm, {}, {"a": (129, 1), "b": (129, 1)}, (0b11, 0b11)),
+        (gemm, {}, {"a": (129, 1), "b": (129, 1)}, (0b11, 0b10 | 0b01 << 8)),
         (gemm, {}, {"a": (258, 2)}, (None, None)),
     ],
 )

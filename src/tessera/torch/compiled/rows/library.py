@@ -46,7 +46,8 @@ def _extreme(c: Converter, x: Any, axis: int, keepdim: bool = False) -> Any:
     if all(user.args[1] == 0 for user in c.node.users):  # no places are asked for
         fn = "max" if ".max" in str(c.node.target) else "min"
         value = c.w.reduce(fn, c.w.cast(x, _held(c, x)), [axis % len(c.dims(x))], keepdim)
-        return [c.truth(value) if c.is_bool(x) else value, c.w.full(0, dtypes.i64)]
+        nothing = c.w.broadcast_to(c.w.full(0, dtypes.i64), c.results_dims()[1])
+        return [c.truth(value) if c.is_bool(x) else value, nothing]
     types = [ArrayType.of(dims, dtype) for dims, dtype in zip(c.results_dims(), (_held(c, x), dtypes.i64), strict=True)]
     value, place = c.library(partial(_found, found, axis, keepdim), [c.w.cast(x, _held(c, x))], types)
     return [c.truth(value) if c.is_bool(x) else value, place]
