@@ -174,12 +174,19 @@ def test_calls_that_copies_do_not_pay_for_run_as_they_are(monkeypatch, positions
     assert planned(Recorded(monkeypatch), positions, pointers, pitch) is None
 
 
-@pytest.mark.parametrize(("terms", "copied"), [(4096, True), (256, False)])
-def test_of_launches_by_sizes_the_one_that_has_programs_decides(monkeypatch, terms, copied) -> None:
-    """Blocks of 144 x 112 are computed as several others: each call runs one launch of them."""
+@pytest.mark.parametrize(
+    ("rows", "columns", "terms", "copied"),
+    [(4096, 400, 4096, True), (4096, 400, 256, False), (7951, 291, 5013, True), (291, 7951, 5013, True)],
+)
+def test_of_launches_by_sizes_the_one_that_has_programs_decides(monkeypatch, rows, columns, terms, copied) -> None:
+    """Blocks of 144 x 112 are computed as several others: each call runs one launch of them.
+
+    Each operand counts as often as it is read: the larger one 3 times, the smaller one 63 times.
+    """
     gpu, kernel = Recorded(monkeypatch), Kernel[..., Any](product_of(144, 112, 64))
-    a, b, bias = view_of((4096, terms), (terms, 1)), view_of((terms, 400), (400, 1)), view_of((400,), (1,))
-    views, pointers = [a, b, bias, view_of((4096, 400), (400, 1))], [0x10002, 0x20002, 0x30000, 0x40000]
+    a, b = view_of((rows, terms), (terms, 1)), view_of((terms, columns), (columns, 1))
+    bias, out = view_of((columns,), (1,)), view_of((rows, columns), (columns, 1))
+    views, pointers = [a, b, bias, out], [0x10002, 0x20002, 0x30000, 0x40000]
     names = ("a", "b", "bias", "c")
     facts = [tensor_facts(n, p, view, view.strides) for n, p, view in zip(names, pointers, views, strict=True)]
     spec = Specialization(tuple(facts))

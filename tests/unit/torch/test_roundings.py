@@ -8,7 +8,8 @@ import pytest
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
-from tessera.torch.compiled import backend as compiled  # noqa: E402 - only where PyTorch is
+from tessera import numerics  # noqa: E402 - only where PyTorch is
+from tessera.torch.compiled import backend as compiled  # noqa: E402
 
 NARROW = (torch.bfloat16, torch.float16)
 WORST = 2.0
@@ -39,7 +40,10 @@ def results(function: Callable[..., Any], given: list[Any]) -> list[Any]:
 
 def as_exact_as_eager(function: Callable[..., Any], *given: Any) -> None:
     exact = results(function, [one.double() for one in given])
-    eager, ours = results(function, list(given)), results(torch.compile(function, backend=compiled.backend), list(given))
+    eager, ours = (
+        results(function, list(given)),
+        results(torch.compile(function, backend=compiled.backend), list(given)),
+    )
     for right, theirs, mine in zip(exact, eager, ours, strict=True):
         least = torch.finfo(given[0].dtype).eps / 2 * right.abs().max()
         worst = [(one - right).abs().max() for one in (theirs, mine)]
@@ -87,6 +91,18 @@ def test_what_is_compared_is_rounded(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", NARROW, ids=("bf16", "f16"))
+def test_strict_rounds_each_result(dtype: Any) -> None:
+    def function(x, y):
+        z = x * y + y
+        return z * z - x, (z + x).abs() * y
+
+    given = [torch.randn(33, 70, dtype=dtype) for _ in "xy"]
+    with numerics.profile("strict"):
+        found = torch.compile(function, backend=compiled.backend)(*given)
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(found, function(*given), strict=True))
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=("bf16", "f16"))
 def test_casts_that_a_program_writes_round(dtype: Any) -> None:
     def function(x):
         return (x * 1.001).to(dtype).float() - x, x.to(dtype).float() * 3
@@ -96,7 +112,7 @@ def test_casts_that_a_program_writes_round(dtype: Any) -> None:
         assert torch.equal(mine, theirs)
 
 
-@pytest.mark.parametrize("dtype", (*NARROW, torch.float32), ids=("bf16", "f16", "f32"))
+@pytest.mark.parametrize("dtype", [*NARROW, torch.float32], ids=("bf16", "f16", "f32"))
 def test_gradients_of_parts_are_written_side_by_side(dtype: Any) -> None:
     def parts(x):
         q, k, v = x.split(24, 1)
@@ -121,7 +137,7 @@ def test_largest_elements_alone_are_a_reduction() -> None:
     assert kernels() == [1]
 
 
-@pytest.mark.parametrize("dtype", (*NARROW, torch.float32), ids=("bf16", "f16", "f32"))
+@pytest.mark.parametrize("dtype", [*NARROW, torch.float32], ids=("bf16", "f16", "f32"))
 def test_statistics_of_many_rows(dtype: Any) -> None:
     def function(x):
         return (x - x.mean(0)) / (x.std(0) + 0.1)

@@ -12,10 +12,10 @@ from typing import Final
 from tessera.data import dataclass
 from tessera.numerics.elementary import exponential as exponentials
 from tessera.numerics.elementary import gamma, roots, trigonometry
-from tessera.numerics.elementary import rough as roughs
 from tessera.numerics.elementary import inverse as inverses
 from tessera.numerics.elementary import logarithm as logarithms
 from tessera.numerics.elementary import power as powers
+from tessera.numerics.elementary import rough as roughs
 from tessera.numerics.elementary.writer import UNIT, Value, Writer
 from tessera.numerics.functions import ROUGH, rough
 

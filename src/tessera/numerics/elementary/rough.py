@@ -1,8 +1,10 @@
 """Functions whose results become 16-bit floats, in f32 by a GPU's special function unit.
 
 Each is within 2^-14 of its result (`numerics.functions.ROUGH_ERROR`). The unit's results have absolute errors of about
-2^-22 where a function passes through zero (PTX ISA, "Floating Point Instructions": `ex2`, `lg2`, `rcp`, `approx`), which
-is little beside results from 2^-8 up. Nearer to zero two terms of the function's series leave out less than 2^-15.
+2^-22 where a function passes through zero, which is little beside results from 2^-8 up. Nearer to zero two terms of the
+function's series leave out less than 2^-15.
+
+Source: PTX ISA, "Floating Point Instructions: ex2, lg2, rcp".
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from xdsl.ir import Operation, SSAValue
 from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.structure import GraphOp
 from tessera.ir.graph.sums import ContractOp
-from tessera.ir.graph.types import ONE, array_type, dims_of
+from tessera.ir.graph.types import ONE, dims_of
 from tessera.ir.graph.views import BroadcastOp, ReshapeOp
 from tessera.schedule.fuse.places import insert
 from tessera.schedule.fuse.selection import cast_as

@@ -306,7 +306,9 @@ def _time(
     if choice.shared:
         all_terms = insert.binary("mul", insert.binary("mul", tiles, terms), insert.constant(choice.term))
         part = insert.binary("floordiv", all_terms, insert.constant(choice.round))
-        ends = insert.binary("mul", ceildiv(insert, tiles, insert.constant(choice.round), one), insert.constant(choice.end))
+        ends = insert.binary(
+            "mul", ceildiv(insert, tiles, insert.constant(choice.round), one), insert.constant(choice.end)
+        )
         return insert.binary("add", insert.binary("add", part, ends), insert.constant(choice.start))
     rounds = ceildiv(insert, tiles, insert.constant(choice.round), one)
     each = insert.binary("add", insert.binary("mul", terms, insert.constant(choice.term)), insert.constant(choice.end))

@@ -34,9 +34,9 @@ def columns(dtype: Any, rows: int) -> Callable[..., Any]:
     return kernel
 
 
-def warps(kernel: Callable[..., Any]) -> int:
+def warps(kernel: Callable[..., Any], **dims: int) -> int:
     """Return the warps of a block on Hopper, whose warps have 32 threads."""
-    made = ts.compile(ts.kernel(kernel), target="sm_90a", dims={"m": 100000})
+    made = ts.compile(ts.kernel(kernel), target="sm_90a", dims=dims or None)
     (measured,) = made.reflection["kernels"].values()
     return int(measured["threads"]) // 32
 
@@ -51,6 +51,21 @@ def test_a_warp_takes_4_kilobytes_of_a_long_row_and_no_more_than_64_registers_a_
 
 def test_several_rows_of_a_program_have_more_warps_than_one_that_is_as_long() -> None:
     assert warps(summed(ts.bf16, 1024, rows=8)) == 2 * warps(summed(ts.bf16, 8192))
+
+
+@pytest.mark.parametrize("dtype", [ts.f32, ts.bf16, ts.fp8_e4m3], ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize(("programs", "expected"), [(1, 16), (8, 16), (9, None)])
+def test_few_programs_have_as_many_threads_as_have_an_access(dtype: Any, programs: int, expected: int | None) -> None:
+    """What one program sums waits for memory alone: each thread loads 16 bytes, of 16 warps at most."""
+    size = 8192 // dtype.bytes
+
+    def kernel(x: ts.Tensor[programs, size, dtype], y: ts.Tensor[programs, ts.f32]):
+        for i in ts.tile.grid((programs, 1)):
+            y[i] = ts.tile.sum(ts.tile.cast(x[i, :], ts.f32), 0)
+
+    found = warps(kernel)
+    assert found == (expected or warps(summed(dtype, size)))
+    assert expected is None or found > warps(summed(dtype, size))
 
 
 def halved(x: ts.Tensor["m", 2048, ts.bf16], y: ts.Tensor["m", 2048, ts.bf16]):

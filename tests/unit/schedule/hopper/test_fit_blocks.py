@@ -255,6 +255,25 @@ def test_blocks_stay(kernel: Any, knobs: Knobs, reason: str) -> None:
     assert said(module) == (f"blocks stay as they are: {reason}" if reason else "")
 
 
+@pytest.mark.parametrize("block", [(256, 256), (128, 256), (256, 128), (128, 128), (64, 64), (128, 64)])
+def test_large_tiles_without_roles_are_others(block: tuple[int, int]) -> None:
+    """Sums of more than 128 x 128 leave few registers to threads that load rows which begin anywhere."""
+    odd = {"M": 4097, "N": 4097, "K": 4097}
+    module = fitted(product_of(*block, 32), sizes=odd)
+    assert blocks(module) == ([(128, 128), (64, 64)] if prod(block) > 128 * 128 else [block])
+
+
+@pytest.mark.parametrize("shape", [(6400, 2048, 128), (7616, 3352, 88), (20000, 4096, 64)])
+def test_many_tiles_of_few_terms_are_not_shared_out(shape: tuple[int, int, int]) -> None:
+    """Each tile has an end: 6400 x 2048 x 128 took 25 µs by steps on an H200, and 15 by tiles of 128 x 256."""
+    m, n, k = shape
+    launches = ts.compile(ts.kernel(product_of(160, 96, 48)), target="sm_90a", dims=SIZES).launches
+    sizes = ((m, k), (k, n), (n,), (m, n))
+    counts = [prod(max(evaluate(extent, sizes, ()), 0) for extent, _ in one.grid) > 0 for one in launches]
+    assert sum(counts) == 1
+    assert not counts[-1]
+
+
 @pytest.mark.parametrize("strided", [False, True])
 def test_one_launch_runs_the_fastest_one(strided: bool) -> None:
     """A launch has programs for the sizes that the model finds it fastest for, and none for others."""
