@@ -381,7 +381,7 @@ _EMITTERS = (
     ),
     _cpu(
         "float-to-unsigned-by-way-of-signed",
-        "backends/llvm/casts.py",
+        "backends/llvm/emitter.py",
         'name = "fptosi" if result.kind == "int" else "fptoui"',
         'name = "fptosi"',
     ),

@@ -433,9 +433,16 @@ def _compare_two(b: Builder, op: ast.cmpop, left: Any, right: Any) -> Any:
 
 
 def _holds_runtime(value: Any) -> bool:
-    """Return whether a value, or an element of it, is known only when the kernel runs."""
-    parts = cast("Sequence[Any]", value) if isinstance(value, tuple | list) else ()
-    return is_runtime(value) or any(map(_holds_runtime, parts))
+    """Return whether a value, or an element of it, is known only when the kernel runs; lists may hold themselves."""
+    work, seen = [value], set[int]()
+    while work:
+        value = work.pop()
+        if is_runtime(value):
+            return True
+        if isinstance(value, tuple | list) and id(cast(Any, value)) not in seen:
+            seen.add(id(cast(Any, value)))
+            work += cast("Sequence[Any]", value)
+    return False
 
 
 def _equal_parts(b: Builder, left: Sequence[Any], right: Sequence[Any]) -> Any:

@@ -137,7 +137,7 @@ def _rough(function: Function) -> Function:
 
 
 FUNCTIONS: dict[str, Function] = {function.name: function for function in _TABLE}
-FUNCTIONS |= {rough(name): _rough(FUNCTIONS[name]) for name in sorted(ROUGH)}
+FUNCTIONS.update({rough(name): _rough(FUNCTIONS[name]) for name in sorted(ROUGH)})
 _ASSEMBLY = Function("asm", 0, "any", cost=4)
 
 

@@ -244,7 +244,7 @@ EDITS = [
     ("sm_80", "ll", "getelementptr", "getelementpointer", VerifyError, "expected instruction opcode"),
     ("sm_80", "ll", "mov.b32 $0, 0;", "mov.b99 $0, 0;", CompilerFault, "'.b99'"),
     ("sm_80", "ptx", "fma.rn.f32", "fma.xx.f32", VerifyError, ".xx"),
-    ("sm_80", "tirt", "num_warps = #builtin.int<4>", "num_warps = #builtin.int<0>", VerifyError, "one warp or more"),
+    ("sm_80", "tirt", "num_warps = #builtin.int<8>", "num_warps = #builtin.int<0>", VerifyError, "one warp or more"),
     ("sm_80", "tirh", 'after = "schedule: ', 'after = "schedule: bed', VerifyError, "not a pass of the target"),
     ("sm_80", "tirh", 'after = "schedule: ', 'after = "sometime: ', VerifyError, "not a stage and pass"),
     ("sm_80", "tirh", "tessera.knobs = {", "tessera.knobs = {num_warps = 3 : i64", TesseraError, "one of 1, 2, 4"),

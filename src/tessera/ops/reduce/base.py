@@ -12,7 +12,17 @@ from tessera.errors import CallError, caller_location
 from tessera.numerics.dtypes import DType, f32, i64
 from tessera.ops import arrays, axes, rows
 from tessera.ops.reduce import kernels
-from tessera.ops.reduce.steps import BACKWARD, LAST, REDUCE, SUMS, accumulator, last_of, sum_blocks, sums_kept
+from tessera.ops.reduce.steps import (
+    BACKWARD,
+    LAST,
+    REDUCE,
+    SUMS,
+    accumulator,
+    last_of,
+    places_of,
+    sum_blocks,
+    sums_kept,
+)
 from tessera.target.artifact import Artifact
 
 Dims = int | Sequence[int] | None
@@ -159,7 +169,8 @@ class ExtremeReduction(Reduction):
             dump: as for `ts.compile`.
         """
         given: dict[str, Any] = {"T": dtype, "kind": self.kind, "last": last_of(dtype, self.kind)}
-        given |= {"acc": accumulator(dtype, dtype)}
-        if axes.extents(shape, axes.chosen(dim, len(shape)))[2] != 1:
+        along, after = axes.extents(shape, axes.chosen(dim, len(shape)))[1:]
+        given |= {"acc": accumulator(dtype, dtype), "at": places_of(along)}
+        if after != 1:
             given["known"] = None
         return compile_kernel((kernels.row_extremes, kernels.column_extremes), shape, dim, target, dump, given)

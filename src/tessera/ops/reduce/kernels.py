@@ -155,7 +155,7 @@ def extreme(values: Any, places: Any, axis: Any, kind: Any) -> Any:
     top = ts.tile.min(values, axis, keepdims=True) if kind == "min" else ts.tile.max(values, axis, keepdims=True)
     last = 2**31 - 1 if places.dtype == ts.i32 else 2**63 - 1
     here = ts.tile.where((values == top) | (values != values), places, last)  # NaN is there if the extreme is
-    return ts.tile.max(top, axis), ts.tile.min(here, axis).to(ts.i64)
+    return ts.tile.max(top, axis), ts.tile.cast(ts.tile.min(here, axis), ts.i64)
 
 
 @ts.kernel

@@ -248,6 +248,11 @@ def last_of(dtype: DType, kind: str) -> Any:
     return least + 2**dtype.bits - 1 if kind == "min" else least
 
 
+def places_of(size: int) -> DType:
+    """Return the dtype in which places along a dimension are found."""
+    return i32 if size <= _MOST_PLACES else i64
+
+
 def _extreme_results(x: Any, kind: str, shared: bool) -> Arguments:
     return like(x, _kept(x)), like(x, _kept(x), i64)
 
@@ -260,7 +265,7 @@ def _launch_extremes(results: Arguments, x: Any, kind: str, shared: bool) -> Non
     acc = accumulator(dtype, dtype)
     parts, each = _parts(x)
     block = _own_blocks(x)
-    at = i32 if x.shape[1] <= _MOST_PLACES else i64
+    at = places_of(x.shape[1])
     options: dict[str, Any] = {"kind": kind, "last": last_of(dtype, kind), "acc": acc, "at": at}
     is_rows = len(x.shape) == 2
     kernel: Any = kernels.row_extremes if is_rows else kernels.column_extremes

@@ -62,7 +62,7 @@ def _move(op: Move) -> None:
 
 def _erase(op: Operation) -> None:
     """Erase an op, and those that were for it alone: nothing is needed elsewhere for what nobody reads."""
-    work = [op]
+    work: list[Operation] = [op]
     while work:
         op = work.pop()
         if op.parent is None or any(result.uses.get_length() for result in op.results):
@@ -70,7 +70,8 @@ def _erase(op: Operation) -> None:
         sources = [operand.owner for operand in op.operands]
         op.detach()
         op.erase()
-        work += [source for source in sources if isinstance(source, _ERASED) or is_view(source)]
+        operations = (source for source in sources if isinstance(source, Operation))
+        work += [source for source in operations if isinstance(source, _ERASED) or is_view(source)]
 
 
 def _place(op: PlaceOp) -> None:

@@ -16,7 +16,7 @@ from xdsl.ir import SSAValue
 from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.structure import GraphOp
 from tessera.ir.graph.types import array_type
-from tessera.schedule.fuse.places import LOOSE, is_view
+from tessera.schedule.fuse.places import LOOSE, root_of
 
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
@@ -35,14 +35,12 @@ def _compares(op: MapOp) -> bool:
     """Return whether an op compares two numbers, none of which is known."""
     if op.fn.data not in _COMPARISONS or not array_type(op.args[0]).dtype.is_float:
         return False
-    left, right = map(_origin, op.args)
+    left, right = (_origin(root_of(arg)) for arg in op.args)
     return left is not right and not any(isinstance(one.owner, LOOSE) for one in (left, right))
 
 
 def _origin(value: SSAValue) -> SSAValue:
     """Return what a value repeats, or has in another dtype."""
-    owner = value.owner
-    while isinstance(owner, CastOp) or is_view(owner):
-        value = owner.operands[0]  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
-        owner = value.owner
+    while isinstance(value.owner, CastOp):
+        value = root_of(value.owner.source)
     return value
