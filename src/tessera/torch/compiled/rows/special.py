@@ -136,7 +136,7 @@ def _polygamma(c: Converter, order: int, x: Any) -> Any:
     dtype = c.result_dtype()
 
     def formula(f: F, x: Any) -> Any:
-        turned = f("lt", x, 0.5)
+        turned = f("le", x, 0.0)  # all parts of others have one sign
         y = f("select", turned, f("sub", 1.0, x), x)
         found = _derivative(f, y, order)
         # The cotangent of pi * x and its derivatives have a period of 1.
