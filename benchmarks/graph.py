@@ -21,6 +21,8 @@ from statistics import geometric_mean
 from typing import Any
 
 from foundation import torch_or_none
+from graph_more import Drawn, more_ops
+from graph_more_chains import more_chains
 from graph_ops import chains, single
 from rich.console import Console
 from rich.table import Table
@@ -101,37 +103,57 @@ def _block(torch: Any) -> Callable[..., Any]:
     return block
 
 
+def _operand(torch: Any, what: Any, scale: float, device: str, dtype: Any, backward: bool) -> Any:
+    """Return an operand of normal numbers of a shape, or one that is drawn otherwise."""
+    if not isinstance(what, Drawn):
+        made = torch.randn(what, dtype=torch.float64, device=device) * scale
+        return made.to(dtype).requires_grad_(backward)
+    if what.kind == "places":
+        return torch.randint(0, what.limit, what.shape, device=device)
+    made = torch.rand(what.shape, dtype=torch.float64, device=device)
+    return made > 0.5 if what.kind == "mask" else (made * 0.9 + 0.05).to(dtype).requires_grad_(backward)
+
+
+def _error(one: Any, exact: Any) -> float:
+    """Return the largest error of a result; elements that are not finite have to be the same."""
+    is_finite = exact.isfinite()
+    if not one[~is_finite].equal(exact[~is_finite]):
+        return float("inf")
+    one, exact = one[is_finite], exact[is_finite]
+    return float((one - exact).abs().max() / (exact.abs().max() + 1e-30)) if exact.numel() else 0.0
+
+
 class Work:
     """A function on one device, for all contestants."""
 
     def __init__(self, torch: Any, function: Any, shapes: Any, backward: bool, device: str, dtype: Any) -> None:
         self.torch, self.function, self.backward, self.device = torch, function, backward, device
         torch.manual_seed(0)
-        exact = [
-            torch.randn(shape, dtype=torch.float64, device=device) * (0.05 if len(shapes) > 2 and i else 1)
-            for i, shape in enumerate(shapes)
+        few = len(shapes) > 2
+        self.given = [
+            _operand(torch, shape, 0.05 if few and i else 1, device, dtype, backward) for i, shape in enumerate(shapes)
         ]
-        self.given = [one.to(device, dtype).requires_grad_(backward) for one in exact]
-        self.exact = [one.detach().double() for one in self.given]
+        self.exact = [one.detach().double() if one.is_floating_point() else one for one in self.given]
         for each in (self.given, self.exact):
             if hasattr(function, "prepare"):
                 function.prepare(each[0])
 
     def call(self, run: Callable[..., Any], given: list[Any]) -> list[Any]:
-        """Return what a call computes: a result, or with it the gradients of its operands."""
+        """Return what a call computes: its results, or one with the gradients of its operands."""
         found = run(*given)
         if not self.backward:
-            return [found]
-        for one in given:
+            return list(found) if isinstance(found, tuple) else [found]
+        smooth = [one for one in given if one.requires_grad]
+        for one in smooth:
             one.grad = None
         found.backward(self.torch.ones_like(found))
-        return [found.detach(), *(one.grad for one in given)]
+        return [found.detach(), *(one.grad for one in smooth)]
 
     def errors(self, run: Callable[..., Any]) -> list[float]:
         """Return the largest error of each result, as a part of the largest exact element."""
-        exact = self.call(self.function, [one.requires_grad_(self.backward) for one in self.exact])
-        pairs = zip(self.call(run, self.given), exact, strict=True)
-        return [float((one.double() - other).abs().max() / (other.abs().max() + 1e-30)) for one, other in pairs]
+        given = [one.requires_grad_(self.backward) if one.is_floating_point() else one for one in self.exact]
+        pairs = zip(self.call(run, self.given), self.call(self.function, given), strict=True)
+        return [_error(one.double(), other.double()) for one, other in pairs]
 
     def times(self, runs: dict[str, Callable[..., Any]], turns: int) -> dict[str, float]:
         """Return the seconds that a call of each contestant takes."""
@@ -228,7 +250,13 @@ def _summaries(lines: Sequence[tuple[Any, ...]]) -> list[str]:
     return found
 
 
-SUITES = {"parts": _parts, "ops": single, "chains": chains}
+SUITES = {
+    "parts": _parts,
+    "ops": single,
+    "chains": chains,
+    "more-ops": more_ops,
+    "more-chains": more_chains,
+}
 
 
 if __name__ == "__main__":

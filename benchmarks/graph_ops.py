@@ -18,7 +18,7 @@ def single(torch: Any) -> dict[str, Work]:
     found: dict[str, Work] = {}
 
     def add(name: str, function: Callable[..., Any], *shapes: tuple[int, ...]) -> None:
-        found[f"op: {name}"] = (_wrapped(function), shapes, False)
+        found[f"op: {name}"] = (wrapped(function), shapes, False)
 
     for name in ("relu", "gelu", "silu", "mish", "elu", "softplus", "hardswish", "leaky_relu", "sigmoid", "tanh"):
         add(name, getattr(f, name) if hasattr(f, name) else getattr(torch, name), WIDE)
@@ -85,7 +85,7 @@ def chains(torch: Any) -> dict[str, Work]:
     found: dict[str, Work] = {}
 
     def add(name: str, function: Callable[..., Any], *shapes: tuple[int, ...]) -> None:
-        found[f"chain: {name}"] = (_wrapped(function), shapes, False)
+        found[f"chain: {name}"] = (wrapped(function), shapes, False)
 
     add("points", lambda x, y: (x * y + 1).sigmoid() * x.tanh() - y.relu(), WIDE, WIDE)
     add("points, odd", lambda x, y: (x * y).exp().clamp(max=5) / (1 + x.abs()), ODD, ODD)
@@ -116,7 +116,7 @@ def chains(torch: Any) -> dict[str, Work]:
     return found
 
 
-def _wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that `torch.compile` takes."""
 
     def run(*given: Any) -> Any:

@@ -9,10 +9,12 @@ torch = pytest.importorskip("torch")
 
 import tessera.torch  # noqa: E402, F401 - only where PyTorch is
 from tessera.ops.lookup import scatter_steps  # noqa: E402 - registers a step
+from tessera.ops.running import logarithms  # noqa: E402 - and another one
 from tessera.ops.steps import STEPS  # noqa: E402
 from tessera.ops.torch_steps import operator_of  # noqa: E402
 
-operator_of(scatter_steps.SCATTER)
+for step in (scatter_steps.SCATTER, logarithms.LOGCUMSUMEXP):
+    operator_of(step)
 
 QUICK = ("test_schema", "test_faketensor")
 
@@ -25,6 +27,7 @@ def cases():
     return {
         "bincount": (torch.randint(0, 9, (40,)), 9),
         "histogram": (torch.rand(40), 8, 0.0, 1.0),
+        "logcumsumexp": (x,),
         "merge_attention": (torch.randn(2, 1, 3, 4, 8), torch.randn(2, 1, 3, 4)),
         "norm_rows_quantised": (x, None, None, w, None, 1e-5, 0.0, 0, False, "fp8_e4m3", 8),
         "run_places": (sorted_,),

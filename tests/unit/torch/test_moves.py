@@ -544,3 +544,28 @@ def test_results_lie_as_copies_of_parts(dynamic):
     both_ways(laid_out, *given, dynamic=dynamic)
     found = torch.compile(laid_out, backend=compiled.backend, dynamic=dynamic)(*given)
     assert [one.stride() for one in found] == [one.stride() for one in laid_out(*given)]
+
+
+RINGS = {(3, 3, 2, 2): (2, 3, 5, 6), (6, 0, 0, 5): (3, 5, 6), (1, 2): (3, 7), (1, 2, 3, 1, 0, 2): (1, 2, 3, 4, 5)}
+"""Sides of circular pads, with shapes."""
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("sides", RINGS)
+def test_ends_that_follow_one_another_are_one_kernel_each_way(sides, dynamic):
+    both_ways(lambda x: F.pad(x * 2, sides, "circular"), normal(*RINGS[sides]), dynamic=dynamic)
+    assert compiled.reports[0].kernels == 1
+    assert not any(report.left or report.reason for report in compiled.reports)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_gradients_of_circular_pads_are_rounded_once(dtype):
+    x, w = normal(2, 3, 5, 6).detach().to(dtype).requires_grad_(), normal(2, 3, 13, 11).detach().to(dtype)
+
+    def pad(x):
+        return F.pad(x, (3, 2, 4, 4), "circular")
+
+    (found,) = torch.autograd.grad(torch.compile(pad, backend=compiled.backend)(x), x, w)
+    wide = x.detach().double().requires_grad_()
+    (exact,) = torch.autograd.grad(pad(wide), wide, w.double())
+    assert (found.double() - exact).abs().max() <= torch.finfo(dtype).eps * exact.abs().max()

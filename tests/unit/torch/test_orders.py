@@ -59,7 +59,7 @@ def test_medians_have_gradients(dtype: Any) -> None:
     same(lambda x: (x.median(1).values, x.median(), x.nanmedian(0).values), (x,))
 
 
-@pytest.mark.parametrize("length", [1, 2, 33])
+@pytest.mark.parametrize("length", [1, 2, 33, 1100])
 def test_running_logarithms_are_as_exact_as_eager_ones(length: int) -> None:
     def function(x: Any) -> Any:
         return x.logcumsumexp(1), (x * 50 - 20).logcumsumexp(1), x.logcumsumexp(0)
@@ -67,7 +67,7 @@ def test_running_logarithms_are_as_exact_as_eager_ones(length: int) -> None:
     x = torch.randn(5, length)
     found, wanted, wide = (run(one) for run, one in ((compiled_of(function), x), (function, x), (function, x.double())))
     for one, other, exact in zip(found, wanted, wide, strict=True):
-        assert (one - exact).abs().max() <= 2 * (other - exact).abs().max() + 2**-23 * exact.abs().max()
+        assert (one - exact).abs().max() <= 1.5 * (other - exact).abs().max()
     edges = torch.tensor(
         [[-float("inf")] * 2 + [0.0, 1e30, float("inf"), 1.0], [float("nan"), 1.0, 2.0, 3.0, 4.0, 5.0]]
     )
@@ -331,7 +331,8 @@ def test_one_row_that_is_put_at_many_places(dtype: Any) -> None:
     i = torch.tensor([3, 0, 3, 1, 4, 3, 2])
     if dtype.is_floating_point:
         x, v = x.requires_grad_(), v.requires_grad_()
-    same(function, (x, i, v), (x, i, v))
+    # A gradient that is one number is the exact sum, rounded once, where eager's is rounded at each step.
+    same(function, (x, i, v), (x, i, v), tolerance=torch.finfo(dtype).eps if dtype.is_floating_point else 0.0)
 
 
 @pytest.mark.parametrize("shape", [(600, 70), (1100, 64), (2, 515, 65)])

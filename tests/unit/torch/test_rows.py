@@ -381,3 +381,17 @@ def test_windows_are_added_up_as_often_as_there_are_rows():
         torch._dynamo.reset()
         (got,) = torch.compile(function, backend=compiled.backend, **options)(*given)
         torch.testing.assert_close(got, sum_of_windows(2 * given[1], 24).expand(3, -1), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(7,), (333, 41), (1, 5000), (2, 3, 517)])
+def test_what_is_added_up_of_everything_is_exact_but_for_one_rounding(shape):
+    def function(x):
+        axes = tuple(range(x.ndim))
+        return x.sum(), x.mean(), x.sum(axes, keepdim=True), x.norm(), x.norm(1), torch.square(x).mean()
+
+    run = torch.compile(function, backend=compiled.backend)
+    for _ in range(4):
+        x = torch.randint(-255, 256, shape) / 256.0  # so that squares have no rounding
+        for found, exact in zip(run(x), function(x.double()), strict=True):
+            assert found.dtype == torch.float32
+            assert torch.equal(found, exact.float())

@@ -53,3 +53,26 @@ def test_integers_and_narrow_floats(function):
     for x in (torch.arange(-9, 10), torch.linspace(-9, 9, 99, dtype=torch.bfloat16)):
         found, eager = torch.compile(function, backend=compiled.backend)(x), function(x)
         torch.testing.assert_close(found, eager, rtol=torch.finfo(eager.dtype).eps * 8, atol=0)
+
+
+@pytest.mark.parametrize("name", ["sinh", "cosh", "asinh", "atanh", "erfinv", "digamma", "trigamma", "tetragamma"])
+def test_largest_errors_are_those_of_eager_pytorch(name):
+    orders = {"trigamma": 1, "tetragamma": 2}
+
+    def function(x):
+        return torch.polygamma(orders[name], x) if name in orders else getattr(torch, name)(x)
+
+    run = torch.compile(function, backend=compiled.backend)
+    for scale in (0.05, 0.9, 0.999):
+        x = torch.linspace(0.04, 1, 3001) * scale * (1 if name in ("atanh", "erfinv") else 9)
+        exact = function(x.double())
+        errors = [(each(x).double() - exact).abs().max() / exact.abs().max() for each in (run, function)]
+        assert errors[0] <= max(2 * errors[1], 2**-24)
+
+
+@pytest.mark.parametrize("function", [torch.sinh, torch.cosh])
+def test_hyperbolic_functions_of_all_sizes(function):
+    near = torch.cat([10.0 ** torch.arange(-30, 1.9, 0.01), torch.tensor([88.9, -89.2, INF, -INF, NAN, 0.0, -0.0])])
+    for x in (near, near.double(), (near * 7).double(), near.bfloat16()):
+        found, exact = torch.compile(function, backend=compiled.backend)(x), function(x.double())
+        torch.testing.assert_close(found, exact.to(x.dtype), rtol=torch.finfo(x.dtype).eps * 4, atol=0, equal_nan=True)

@@ -14,6 +14,7 @@ from tessera.numerics.dtypes import DType
 from tessera.torch.compiled.convert import Converter
 from tessera.torch.compiled.powers import root
 from tessera.torch.compiled.registry import row
+from tessera.torch.compiled.rows.sums import summed_in
 from tessera.torch.compiled.sizes import Unknown, dim_of, fixed
 
 _NUMBERS = ("f64", "f32", "bf16", "f16")
@@ -103,7 +104,7 @@ def _norm(c: Converter, x: Any, order: Any = 2, axes: Any = None, keepdim: bool 
     _check(c, x)
     rank = len(c.dims(x))
     along = list(range(rank)) if axes is None or axes == [] else [axis % rank for axis in axes] if rank else []
-    wide = c.w.cast(x, dtypes.f64 if c.result_dtype().name == "f64" else dtypes.f32)
+    wide = c.w.cast(x, summed_in(c, x, along, c.result_dtype()))
     if order == 2:
         return c.w.apply("sqrt", c.w.reduce("sum", c.w.apply("mul", wide, wide), along, keepdim))
     size = c.w.apply("abs", wide)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from tessera import ops
 from tessera.ir.graph.types import ONE, ArrayType, array_type, product
-from tessera.numerics.dtypes import computed_in, i64
+from tessera.numerics.dtypes import i64
+from tessera.ops.running.logarithms import logcumsumexp
 from tessera.runtime.device import CPU
 from tessera.target.dims import Dim
 from tessera.torch.compiled.convert import Converter
@@ -137,33 +137,10 @@ def _longest(axis: int, counts: Any) -> Any:
     return ops.reduce.argmax(counts, axis, True)
 
 
-LONGEST = 4096
-"""Elements of the longest rows whose exponentials are added up, by the logarithm of as many steps."""
-
-
 @row("logcumsumexp.default")
 def _running_logarithm(c: Converter, x: Any, axis: int) -> Any:
-    """Write logarithms of running sums of exponentials: in each step a sum has twice as many elements."""
     _check(c, x, _FLOATS)
-    dims, axis = c.dims(x), axis % len(c.dims(x))
-    size = c.node.args[0].meta["val"].shape[axis]
-    steps = (size - 1).bit_length() if isinstance(size, int) else _steps(size, 1)
-    if 1 << steps > LONGEST:
-        raise Unknown("long rows")
-    found = c.w.cast(x, computed_in(c.w_dtype(x)))
-    for width in (1 << step for step in range(steps)):
-        place = c.w.apply("sub", c.w.iota(dims, axis, i64), width)
-        before = c.w.take(found, [place if other == axis else other for other in range(len(dims))], dims)
-        low = c.w.full(-math.inf, c.w_dtype(found))
-        before = c.w.apply("select", c.w.apply("ge", place, 0), before, low, dtype=c.w_dtype(found))
-        found = c.w.stored(_added_exponentials(c, found, before))
-    return found
-
-
-def _added_exponentials(c: Converter, a: Any, b: Any) -> Any:
-    most, least = c.w.apply("maximum", a, b), c.w.apply("minimum", a, b)
-    more = c.w.apply("log1p", c.w.apply("exp", c.w.apply("sub", least, most)))
-    return c.w.apply("select", c.w.apply("isinf", most), most, c.w.apply("add", most, more), dtype=c.w_dtype(a))
+    return c.library(partial(_along, logcumsumexp, axis), [x])[0]
 
 
 @row("bucketize.Tensor")

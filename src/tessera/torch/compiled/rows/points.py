@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import reduce
+from math import factorial
 from typing import Any
 
 from tessera.numerics import dtypes
@@ -26,17 +28,26 @@ def _sign(f: F, x: Any) -> Any:
 
 
 def _sinh(f: F, x: Any) -> Any:
-    # By expm1, which keeps small numbers: sinh x = (u + u / (u + 1)) / 2, u = e^|x| - 1.
-    u = f("expm1", f("abs", x))
-    large = f("mul", f("exp", f("mul", f("abs", x), 0.5)), 0.5)
-    whole = f("mul", f("add", u, f("div", u, f("add", u, 1.0))), 0.5)
-    beyond = f("mul", large, f("exp", f("mul", f("abs", x), 0.5)))
-    return f("copysign", f("select", f("gt", f("abs", x), 80.0), beyond, whole), x)
+    # Near 0 by its series; elsewhere the exponential is halved exactly, or as in `_cosh`, where it has no finite value.
+    square, size = f("mul", x, x), f("abs", x)
+    series = reduce(
+        lambda total, n: f("add", f("mul", total, square), 1 / factorial(n)), range(15, 2, -2), 1 / factorial(17)
+    )
+    near = f("add", x, f("mul", f("mul", x, square), series))
+    e = f("exp", size)
+    half = f("exp", f("mul", size, 0.5))
+    beyond = f("mul", f("mul", half, 0.5), half)
+    far = f("select", f("isinf", e), beyond, f("sub", f("mul", e, 0.5), f("div", 0.5, e)))
+    return f("select", f("lt", size, 1.0), near, f("copysign", far, x))
 
 
 def _cosh(f: F, x: Any) -> Any:
-    half = f("exp", f("mul", f("abs", x), 0.5))
-    return f("add", f("mul", f("mul", half, 0.5), half), f("div", 0.5, f("mul", half, half)))
+    # Half the exponential is exact; where it has no finite value, half of the argument's is squared instead.
+    size = f("abs", x)
+    e = f("exp", size)
+    half = f("exp", f("mul", size, 0.5))
+    near = f("add", f("mul", e, 0.5), f("div", 0.5, e))
+    return f("select", f("isinf", e), f("mul", f("mul", half, 0.5), half), near)
 
 
 _KINDS = ("Tensor", "Scalar")

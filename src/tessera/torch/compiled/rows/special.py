@@ -136,7 +136,7 @@ def _polygamma(c: Converter, order: int, x: Any) -> Any:
     dtype = c.result_dtype()
 
     def formula(f: F, x: Any) -> Any:
-        turned = f("lt", x, 0.5)
+        turned = f("le", x, 0.0)  # all parts of others have one sign
         y = f("select", turned, f("sub", 1.0, x), x)
         found = _derivative(f, y, order)
         # The cotangent of pi * x and its derivatives have a period of 1.
@@ -153,8 +153,8 @@ def _derivative(f: F, y: Any, order: int) -> Any:
     """Return the derivative of the logarithm of the gamma function of 0.5 or more, one of an order above the first."""
     sign, shift = 1.0 if order % 2 else -1.0, _SHIFT + order
     more: Any = None
-    for step in range(shift):
-        part = _whole_power(f, f("div", 1.0, f("add", y, float(step))), order + 1)
+    for step in reversed(range(shift)):  # the smallest part first
+        part = f("div", 1.0, _whole_power(f, f("add", y, float(step)), order + 1))
         more = part if more is None else f("add", more, part)
     inverse = f("div", 1.0, f("add", y, float(shift)))
     square = f("mul", inverse, inverse)

@@ -29,13 +29,22 @@ _EXACT = ("aten.trace.", "aten.native_batch_norm_backward.", "aten.batch_norm_ba
 """Ops whose sums PyTorch adds up in f64 on CPUs."""
 
 
-def _wide(c: Converter, x: Any) -> Any:
+def _wide(c: Converter, x: Any, axes: Sequence[int]) -> Any:
     """Return an operand in the dtype that it is added up in."""
     is_exact = c.original().startswith(_EXACT)
-    return c.w.cast(x, _exact(c, c.result_dtype()) if is_exact else computed_in(c.result_dtype()))
+    return c.w.cast(x, exact(c, c.result_dtype()) if is_exact else summed_in(c, x, axes, c.result_dtype()))
 
 
-def _exact(c: Converter, dtype: DType) -> DType:
+def summed_in(c: Converter, x: Any, axes: Sequence[int], dtype: DType) -> DType:
+    """Return the dtype in which a sum of a dtype along some dimensions is computed.
+
+    On CPUs a sum of everything is the exact one, rounded once: no error of another element is beside its own.
+    """
+    is_whole = all(axis in axes or size == ONE for axis, size in enumerate(c.dims(x)))
+    return exact(c, dtype) if is_whole else computed_in(dtype)
+
+
+def exact(c: Converter, dtype: DType) -> DType:
     """Return the dtype in which moments, traces and products of a dtype are computed: on CPUs f64 for f32."""
     return f64 if c.device.type == CPU.kind and dtype == f32 else computed_in(dtype)
 
@@ -44,8 +53,8 @@ def _exact(c: Converter, dtype: DType) -> DType:
 def _sum(c: Converter, x: Any, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     axes = _axes(c, x, dims)
     if _are_few(c, x, axes):
-        return _sum_of_parts(c, _wide(c, x), axes, keepdim)
-    return c.w.reduce("sum", _wide(c, x), axes, keepdim)
+        return _sum_of_parts(c, _wide(c, x, axes), axes, keepdim)
+    return c.w.reduce("sum", _wide(c, x, axes), axes, keepdim)
 
 
 FEW = 16
@@ -73,10 +82,10 @@ def _sum_of_parts(c: Converter, x: Any, axes: list[int], keepdim: bool) -> Any:
 def _mean(c: Converter, x: Any, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     axes = _axes(c, x, dims)
     if dtype is None and _has_variance(c, axes):  # the pass over it that gives the one gives the other
-        dtype = _exact(c, c.w_dtype(x))
+        dtype = exact(c, c.w_dtype(x))
         mean = c.w.cast(_moments(c, x, axes, dtype)[0], computed_in(c.result_dtype()))
         return mean if keepdim else c.w.without(mean, axes)
-    return _mean_of(c, _wide(c, x), axes, keepdim)
+    return _mean_of(c, _wide(c, x, axes), axes, keepdim)
 
 
 def _has_variance(c: Converter, axes: list[int]) -> bool:
@@ -127,7 +136,7 @@ def _extreme_of_all(c: Converter, x: Any) -> Any:
 
 @row("prod.default", "prod.dim_int")
 def _product(c: Converter, x: Any, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    return c.w.reduce("prod", c.w.cast(x, _exact(c, c.result_dtype())), _axes(c, x, dims), keepdim)
+    return c.w.reduce("prod", c.w.cast(x, exact(c, c.result_dtype())), _axes(c, x, dims), keepdim)
 
 
 @row("any.default", "any.dim", "any.dims", "all.default", "all.dim", "all.dims")
@@ -140,7 +149,7 @@ def _truth(c: Converter, x: Any, dims: Any = None, keepdim: bool = False) -> Any
 def _var(c: Converter, x: Any, dims: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
     axes = _axes(c, x, dims)
     # PyTorch's group norm alone computes in f32.
-    dtype = computed_in(c.w_dtype(x)) if "group_norm" in c.original() else _exact(c, c.w_dtype(x))
+    dtype = computed_in(c.w_dtype(x)) if "group_norm" in c.original() else exact(c, c.w_dtype(x))
     mean, apart = _moments(c, x, axes, dtype)
     count = c.w.size(c.w.count(x, axes), dtype)
     less = c.w.apply("maximum", c.w.apply("sub", count, float(1 if correction is None else correction)), 0.0)

@@ -1,0 +1,48 @@
+"""Logarithms of running sums of exponentials."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tessera.ops import arrays, axes
+from tessera.ops.reduce.steps import blocks
+from tessera.ops.running import logarithm_kernels as kernels
+from tessera.ops.running.steps import summed_in
+from tessera.ops.steps import Arguments, Step, like
+
+_BLOCK = 512
+"""Elements that a program takes at once: each has two numbers."""
+
+
+def _results(x: Any) -> Arguments:
+    return (like(x, x.shape),)
+
+
+def _launch(results: Arguments, x: Any) -> None:
+    if 0 in x.shape:
+        return
+    shape, dtype = tuple(map(int, x.shape)), arrays.dtype_of(x)
+    kernel: Any = kernels.rows if len(shape) == 2 else kernels.columns
+    acc = summed_in(dtype, dtype, arrays.view(x, "input").device.kind)
+    kernel(x, results[0], acc=acc, **blocks(shape, _BLOCK))
+
+
+LOGCUMSUMEXP = Step("logcumsumexp", "(Tensor x) -> Tensor", _results, _launch)
+
+
+def logcumsumexp(input: Any, dim: int) -> Any:
+    """Return the logarithm of the sum of the exponentials of each element and all before it along a dimension.
+
+    Args:
+        input: f64, f32, bf16 or f16.
+        dim: the dimension, counted from the end when negative.
+
+    Numerics:
+        Computed in f32 (f64 for f64, and for f32 on CPUs) as pairs of a largest element and the sum of the exponentials
+        of what is apart from it; rounded once.
+
+    Source: `torch.logcumsumexp`; Blelloch, Prefix sums and their applications, 1990.
+    """
+    shape = arrays.shape_of(input, "input")
+    dims = axes.chosen(dim, len(shape))
+    return axes.unfolded(LOGCUMSUMEXP(axes.folded(input, dims))[0], shape, dims)
