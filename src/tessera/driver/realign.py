@@ -190,6 +190,8 @@ def _pays(artifact: Artifact, spec: Specialization, sizes: Sequence[int]) -> boo
         if axes:
             read += size * prod(count for axis, count in enumerate(counts) if axes >> axis & 1)
             once += size
+    if not once:  # nothing is read
+        return False
     each = sum(sizes) * read / once / min(prod(counts), AT_ONCE)
     return each >= LEAST_BYTES and each / READ_RATE >= LEAST_GAIN * sum(sizes) / COPY_RATE
 

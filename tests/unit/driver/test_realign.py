@@ -176,7 +176,13 @@ def test_calls_that_copies_do_not_pay_for_run_as_they_are(monkeypatch, positions
 
 @pytest.mark.parametrize(
     ("rows", "columns", "terms", "copied"),
-    [(4096, 400, 4096, True), (4096, 400, 256, False), (7951, 291, 5013, True), (291, 7951, 5013, True)],
+    [
+        (4096, 400, 4096, True),
+        (4096, 400, 256, False),
+        (4096, 400, 0, False),
+        (7951, 291, 5013, True),
+        (291, 7951, 5013, True),
+    ],
 )
 def test_of_launches_by_sizes_the_one_that_has_programs_decides(monkeypatch, rows, columns, terms, copied) -> None:
     """Blocks of 144 x 112 are computed as several others: each call runs one launch of them.

@@ -112,6 +112,19 @@ def test_casts_that_a_program_writes_round(dtype: Any) -> None:
         assert torch.equal(mine, theirs)
 
 
+@pytest.mark.parametrize("dtype", NARROW, ids=("bf16", "f16"))
+def test_what_a_program_casts_is_what_it_sees(dtype: Any) -> None:
+    def function(x, y):
+        z = (x * y + y).tanh()
+        return z, z.double(), z[:, 1:].t().float().sum(0), z.view(-1).double() * 3
+
+    given = [torch.randn(33, 70, dtype=dtype) for _ in "xy"]
+    z, wide, sums, flat = torch.compile(function, backend=compiled.backend)(*given)
+    assert torch.equal(wide, z.double())
+    assert torch.equal(flat, z.double().view(-1) * 3)
+    torch.testing.assert_close(sums.double(), z[:, 1:].double().sum(1), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", [*NARROW, torch.float32], ids=("bf16", "f16", "f32"))
 def test_gradients_of_parts_are_written_side_by_side(dtype: Any) -> None:
     def parts(x):

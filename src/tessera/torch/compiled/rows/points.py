@@ -369,8 +369,10 @@ def _converted(
         return c.truth(x)
     if wanted == c.w_dtype(x):
         return c.copied(x)
-    is_written = c.original() in ("None", str(c.node.target))  # by the program, not by PyTorch around an op's parts
-    return c.w.cast(x, wanted, wanted.is_float and not is_written)
+    if c.original() not in ("None", str(c.node.target)):  # by PyTorch, around an op's parts
+        return c.w.cast(x, wanted, wanted.is_float)
+    c.keep_rounding(x)
+    return c.w.cast(x, wanted)
 
 
 @row("prims.convert_element_type.default")
