@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.draw import by_test, left_out
+from tests.draw import PART_OF_FILES, by_file, by_test, left_out
 
 _CACHE_VARIABLE = "TESSERA_CACHE_DIR"
 _TESTS = Path(__file__).parent
@@ -79,12 +79,11 @@ def _is_whole_suite(config: pytest.Config) -> bool:
 def _left_to_other_trees(items: list[pytest.Item]) -> set[str]:
     """Return the cases that this run leaves out, by name."""
     text = b"".join(path.read_bytes() for path in sorted((_TESTS.parent / "src").rglob("*.py")))
-    cases = [
-        item.nodeid
-        for item in items
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and not _is_never_left_out(item)
-    ]
-    return left_out(by_test(cases), zlib.crc32(text))
+    tree = zlib.crc32(text)
+    some = [item for item in items if isinstance(item, pytest.Function) and not _is_never_left_out(item)]
+    cases = left_out(by_test(item.nodeid for item in some if hasattr(item, "callspec")), tree)
+    tests = by_file(item.nodeid for item in some if item.nodeid not in cases)
+    return cases | left_out(tests, tree, PART_OF_FILES)
 
 
 def _is_never_left_out(item: pytest.Item) -> bool:

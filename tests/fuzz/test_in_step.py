@@ -69,7 +69,7 @@ def test_threads_that_hold_different_scalars_are_a_fault() -> None:
     for op in [op for op in func.walk() if isinstance(op, ReduceLanesOp)]:
         op.result.replace_all_uses_with(op.source)
         op.detach()
-    with pytest.raises(Fault, match="threads hold different"):
+    with pytest.raises(Fault, match=r"threads (hold|write) different"):  # in one warp, and where warps exchange sums
         run_launch(func, arguments(), {})
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.draw import PART, by_test, left_out
+from tests.draw import PART, PART_OF_FILES, by_file, by_test, left_out
 
 
 def cases_of(count: int, test: str = "f.py::test") -> list[str]:
@@ -29,3 +29,18 @@ def test_trees_draw_apart_and_together_take_all(count: int, trees: int) -> None:
 def test_cases_of_each_test_are_drawn_for_themselves() -> None:
     one, other = cases_of(16), cases_of(6, "f.py::other")
     assert kept(one + other, 1) == kept(one, 1) | kept(other, 1)
+
+
+def test_half_of_the_tests_of_long_files_are_drawn() -> None:
+    tests = [
+        f"tests/unit/{folder}/test_{file}.py::test_{number}"
+        for folder in ("torch", "ir")
+        for file in "ab"
+        for number in range(9)
+    ]
+    found = by_file(tests)
+    assert sorted(found) == ["tests/unit/torch/test_a.py", "tests/unit/torch/test_b.py"]
+    drawn = [set(tests) - left_out(found, tree, PART_OF_FILES) for tree in range(40)]
+    assert all(len([name for name in one if name.startswith(file)]) == 5 for one in drawn for file in found)
+    assert all(name in one for one in drawn for name in tests if "/ir/" in name)
+    assert set.union(*drawn) == set(tests)

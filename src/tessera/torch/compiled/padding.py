@@ -13,7 +13,9 @@ _Function: Any = torch.autograd.Function
 
 def padded(input: Any, pad: Sequence[Any], mode: str = "constant", value: Any = None) -> Any:
     """Return what `torch.nn.functional.pad` gives."""
-    if mode != "circular" or min(pad) < 0:
+    sizes = tuple(input.shape)[::-1]
+    known = all(isinstance(one, int) for one in (*pad, *sizes))
+    if mode != "circular" or min(pad) < 0 or (known and any(one > sizes[at // 2] for at, one in enumerate(pad))):
         return _pad(input, pad, mode, value)
     return _Circular.apply(input, tuple(pad))
 
