@@ -218,7 +218,7 @@ def _reduces_in(loop: Operation) -> bool:
 def _alone(unit: Operation, ops: Sequence[Operation], target: TargetRecord) -> int:
     """Return the warps of programs that are few enough to wait for memory alone: as many as threads have an access.
 
-    The sum of a function of 4096 elements takes 6.8 microseconds by 2 warps on an H200, 1.3 more than by 16.
+    The sum of a function of 4096 elements takes 6.8 microseconds by 2 warps on an H200, and 5.2 by 16.
     """
     if not isinstance(unit, GridOp):
         return 1
