@@ -21,9 +21,13 @@ from tessera.frontend.liveness import names_bound
 from tessera.frontend.tile.debug import device_assert
 from tessera.frontend.values import (
     AnyView,
+    GridSpec,
+    LoopSpec,
+    RoleSpec,
     Scalar,
     Shared,
     SharedPart,
+    StaticRangeSpec,
     TensorValue,
     Text,
     Tile,
@@ -45,7 +49,17 @@ def _pass(node: ast.Pass, b: Builder) -> None:
 
 @statement(ast.Expr)
 def _expr(node: ast.Expr, b: Builder) -> None:
-    evaluate(b, node.value)
+    value = evaluate(b, node.value)
+    if isinstance(value, GridSpec | LoopSpec | StaticRangeSpec | RoleSpec):
+        is_role = isinstance(value, RoleSpec)
+        raise LanguageError(
+            f"{show(value)} by itself does nothing",
+            code="unsupported-syntax",
+            location=b.location(),
+            help="write `with` before it, and what it does below"
+            if is_role
+            else "write `for … in` before it, and a body",
+        )
 
 
 @statement(ast.Assign)

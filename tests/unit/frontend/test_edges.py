@@ -72,6 +72,35 @@ def large_buffer(x: F8):
     ts.tile.alloc_shared(2**70, ts.f32)
 
 
+def many_barriers(x: F8):
+    ts.tile.mbarrier.alloc(2**70)
+
+
+def many_stages(x: F8, slot: ts.i32):
+    ts.tile.pipeline.swap(slot, stages=2**70)
+
+
+def a_grid_alone(x: F8):
+    ts.tile.grid((8, 4))
+    x[0:8] = 0.0
+
+
+def a_loop_alone(x: F8):
+    ts.tile.range(8)
+    x[0:8] = 0.0
+
+
+def a_static_loop_alone(x: F8):
+    ts.tile.static_range(8)
+    x[0:8] = 0.0
+
+
+def a_role_alone(x: F8):
+    for i in ts.tile.grid((8, 8)):
+        ts.tile.role("producer")
+        x[i : i + 8] = 0.0
+
+
 def add_of_nothing(x: I8):
     ts.tile.atomic_add(x[0:8], None)
 
@@ -101,6 +130,12 @@ def add_of_bools(x: ts.Tensor[8, ts.bool_]):
         (many_in_flight, "bad-argument"),
         (pipeline_of_many, "bad-argument"),
         (large_buffer, "tile-too-large"),
+        (many_barriers, "bad-argument"),
+        (many_stages, "bad-argument"),
+        (a_grid_alone, "unsupported-syntax"),
+        (a_loop_alone, "unsupported-syntax"),
+        (a_static_loop_alone, "unsupported-syntax"),
+        (a_role_alone, "unsupported-syntax"),
         (add_of_nothing, "not-a-value"),
         (exchange_with_nothing, "not-a-value"),
         (add_of_bools, "dtype-mismatch"),

@@ -53,14 +53,20 @@ def _swap(b: Builder, slot: Any, stages: Any) -> Any:
     return apply(b, "mod", apply(b, "add", slot, 1, what="pipeline.swap"), count, what="pipeline.swap")
 
 
+MOST = 1 << 16
+"""Barriers, or stages, that no shared memory has room for."""
+
+
 def at_least(value: int, least: int, what: str) -> int:
     """Return a number that a call takes.
 
     Raises:
-        LanguageError: `bad-argument` when it is less.
+        LanguageError: `bad-argument` when it is less, or more than `MOST`.
     """
     if value < least:
         raise LanguageError(f"{what}: {value} is less than {least}", code="bad-argument", help=f"give {least} or more")
+    if value > MOST:
+        raise LanguageError(f"{what}: {value} is more than {MOST}", code="bad-argument", help=f"give {MOST} or less")
     return value
 
 
