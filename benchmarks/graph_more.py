@@ -45,17 +45,22 @@ Work = tuple[Callable[..., Any], tuple[Any, ...], bool]
 Add = Callable[..., None]
 
 
+def adding_to(found: dict[str, Work], kind: str) -> Add:
+    """Return what adds a work of a kind, and where it says so its form that is differentiated."""
+
+    def add(name: str, function: Callable[..., Any], *operands: Any, both: bool = False) -> None:
+        found[f"{kind}: {name}"] = (wrapped(function), operands, False)
+        if both:
+            found[f"{kind}: {name}, both ways"] = (wrapped(function), operands, True)
+
+    return add
+
+
 def more_ops(torch: Any, sizes: Sizes | None = None) -> dict[str, Work]:
     """Return single operators."""
     found: dict[str, Work] = {}
-
-    def add(name: str, function: Callable[..., Any], *operands: Any, both: bool = False) -> None:
-        found[f"op: {name}"] = (wrapped(function), operands, False)
-        if both:
-            found[f"op: {name}, both ways"] = (wrapped(function), operands, True)
-
     for family in (_points, _pairs, _reductions, _orders, _images, _places, _movements, _products, _losses, _norms):
-        family(torch, sizes or Sizes(), add)
+        family(torch, sizes or Sizes(), adding_to(found, "op"))
     return found
 
 

@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from graph_more import Add, Drawn, Sizes, Work
-from graph_ops import wrapped
+from graph_more import Add, Drawn, Sizes, Work, adding_to
 
 
 def more_chains(torch: Any, sizes: Sizes | None = None) -> dict[str, Work]:
     """Return chains of operators."""
     found: dict[str, Work] = {}
-
-    def add(name: str, function: Callable[..., Any], *operands: Any, both: bool = False) -> None:
-        found[f"chain: {name}"] = (wrapped(function), operands, False)
-        if both:
-            found[f"chain: {name}, both ways"] = (wrapped(function), operands, True)
-
     for family in (_layers, _attentions, _training, _vision, _sets, _numbers):
-        family(torch, sizes or Sizes(), add)
+        family(torch, sizes or Sizes(), adding_to(found, "chain"))
     return found
 
 

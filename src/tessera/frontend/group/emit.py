@@ -1,7 +1,7 @@
 """Writes the kernel of a group: one grid, in which each program loads, computes and stores its part.
 
-16-bit floats are computed with in f32 and rounded where they are stored or cast to, but by loose casts; functions whose
-results they are are taken in their rough forms, which keep the accuracy of 16 bits. Under `strict` all is rounded.
+16-bit floats are computed with in f32 and rounded where they are stored or cast to, loose casts apart. Functions that
+give them have rough forms, which keep the accuracy of 16 bits. Under `strict` all is rounded.
 """
 
 from __future__ import annotations

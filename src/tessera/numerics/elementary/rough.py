@@ -55,15 +55,12 @@ def log1p(w: Writer, x: Value) -> Value:
 
 
 def _logarithm(base: float) -> Callable[[Writer, Value], Value]:
-    """Return the logarithm to a base: that of binary numbers by a factor, and two terms near 1."""
-    factor = 1 / math.log(base)
+    """Return the logarithm to a base: the binary one by a factor, and two terms near 1."""
 
     def log(w: Writer, x: Value) -> Value:
-        binary = w.unit("lg2.approx.f32", x)
-        far = binary if base == 2 else binary * math.log(2.0, base)
         t = x - 1.0
-        near = w.fma(t * t, -0.5, t)
-        return w.select(_is_near(w, t), near if factor == 1 else near * factor, far)
+        near = w.fma(t * t, -0.5, t) * (1 / math.log(base))
+        return w.select(_is_near(w, t), near, w.unit("lg2.approx.f32", x) * math.log(2.0, base))
 
     return log
 

@@ -20,7 +20,7 @@ from tessera.ir.graph.types import ONE, ZERO, array_type, dims_of, ordered
 from tessera.ir.graph.views import BroadcastOp, ConcatOp, PlaceOp, ReshapeOp, SliceOp, TransposeOp
 from tessera.numerics.dtypes import DType
 from tessera.schedule.fuse.places import LIBRARY, LOOSE, PLACED, root_of
-from tessera.schedule.fuse.selection import Along, Selection, Selector, cast_as
+from tessera.schedule.fuse.selection import Along, Selection, Selector, of_others
 from tessera.target.dims import Dim
 
 MOST_PARTS = 8
@@ -149,7 +149,7 @@ def _push(op: MapOp | CastOp) -> None:
     at = ZERO
     for number, size in enumerate(sizes):
         args = [_part(selector, arg, axis, number, at, size) for arg in op.operands]
-        parts.append(selector.add(MapOp(op.fn.data, args) if isinstance(op, MapOp) else cast_as(op, args[0])))
+        parts.append(selector.add(of_others(op, args)))
         at = at + size
     op.result.replace_all_uses_with(selector.add(ConcatOp(parts, axis)))
 

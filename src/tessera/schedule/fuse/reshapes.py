@@ -30,7 +30,7 @@ from tessera.ir.graph.structure import GraphOp
 from tessera.ir.graph.types import ONE, array_type, dims_of
 from tessera.ir.graph.views import BroadcastOp, ReshapeOp
 from tessera.schedule.fuse.places import LOOSE, PLACED, insert, is_view, root_of
-from tessera.schedule.fuse.selection import cast_as
+from tessera.schedule.fuse.selection import of_others
 from tessera.schedule.fuse.transposes import runs_of
 from tessera.target.dims import Dim
 
@@ -82,7 +82,7 @@ def _rewrite(op: MapOp | CastOp) -> None:
             return
         made += found[1]
         operands.append(found[0])
-    inner = MapOp(op.fn.data, operands) if isinstance(op, MapOp) else cast_as(op, operands[0])
+    inner = of_others(op, operands)
     outer = ReshapeOp(inner.result, shapes.outer)
     insert([*made, inner, outer], op)
     op.result.replace_all_uses_with(outer.result)

@@ -114,10 +114,8 @@ class Selector:
         if not dims_of(value):
             return self.wide(value, selection.dims)
         match op:
-            case MapOp() if op in self._again:
-                return self.add(MapOp(op.fn.data, [self.selected(arg, selection) for arg in op.args]))
-            case CastOp() if op in self._again:
-                return self.add(cast_as(op, self.selected(op.source, selection)))
+            case MapOp() | CastOp() if op in self._again:
+                return self.add(of_others(op, [self.selected(operand, selection) for operand in op.operands]))
             case TakeOp() if op in self._again:
                 return self._of_take(op, selection)
             case IotaOp():
@@ -198,9 +196,11 @@ class Selector:
         return self.add(BroadcastOp(value, selection.dims, sorted(axes)))
 
 
-def cast_as(op: CastOp, source: SSAValue) -> CastOp:
-    """Return the cast of another value, as an op casts its own."""
-    return CastOp(source, array_type(op.result).dtype, op.loose is not None)
+def of_others(op: MapOp | CastOp, operands: Sequence[SSAValue]) -> MapOp | CastOp:
+    """Return an op that computes of other values what one computes of its own."""
+    if isinstance(op, MapOp):
+        return MapOp(op.fn.data, operands)
+    return CastOp(operands[0], array_type(op.result).dtype, op.loose is not None)
 
 
 def take_of(value: SSAValue, places: Sequence[int | SSAValue], dims: Sequence[Dim]) -> TakeOp:

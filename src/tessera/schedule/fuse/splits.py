@@ -20,7 +20,7 @@ from tessera.ir.graph.sums import ContractOp
 from tessera.ir.graph.types import ONE, dims_of
 from tessera.ir.graph.views import BroadcastOp, ReshapeOp
 from tessera.schedule.fuse.places import insert
-from tessera.schedule.fuse.selection import cast_as
+from tessera.schedule.fuse.selection import of_others
 from tessera.target.dims import Dim
 
 
@@ -62,7 +62,7 @@ def _split(value: SSAValue, dims: Sequence[Dim], follows: dict[SSAValue, bool]) 
     if not (isinstance(op, MapOp | CastOp) and follows.get(value)):
         return _reshaped(value, dims)
     args = [_split(arg, dims, follows) for arg in op.operands]
-    made = MapOp(op.fn.data, args) if isinstance(op, MapOp) else cast_as(op, args[0])
+    made = of_others(op, args)
     joined = ReshapeOp(made.result, dims_of(value))
     insert([made, joined], op)
     value.replace_all_uses_with(joined.result)

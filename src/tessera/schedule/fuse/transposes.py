@@ -27,7 +27,7 @@ from tessera.ir.graph.types import ONE, ZERO, array_type, dims_of, product
 from tessera.ir.graph.views import BroadcastOp, ConcatOp, PlaceOp, ReshapeOp, SliceOp, TransposeOp
 from tessera.ir.passes import Pass
 from tessera.schedule.fuse.places import LOOSE, insert, is_spread
-from tessera.schedule.fuse.selection import cast_as, take_of
+from tessera.schedule.fuse.selection import of_others, take_of
 from tessera.target.dims import Dim
 
 Order = tuple[int, ...]
@@ -149,7 +149,7 @@ def _as_it_lies(mover: _Mover, value: SSAValue, order: Order, before: Operation)
     if not isinstance(op, MapOp | CastOp) or _is_free(value):
         return mover.turned(value, order, before)
     args = [_as_it_lies(mover, arg, order, before) for arg in op.operands]
-    made = MapOp(op.fn.data, args) if isinstance(op, MapOp) else cast_as(op, args[0])
+    made = of_others(op, args)
     insert([made], before)
     return made.results[0]
 
@@ -285,7 +285,7 @@ class _Mover:
             case MapOp() if _is_free(value):
                 return add(MapOp(op.fn.data, [self.turned(arg, order, before) for arg in op.args]))
             case CastOp() if _is_free(value):
-                return add(cast_as(op, self.turned(op.source, order, before)))
+                return add(of_others(op, [self.turned(op.source, order, before)]))
             case _:
                 return add(TransposeOp(value, order))
 
@@ -314,7 +314,7 @@ def _is_repeated(op: BroadcastOp) -> bool:
 def _of_map(mover: _Mover, op: MapOp | CastOp) -> Found:
     order = mover.order_of(op.operands)
     args = [mover.turned(value, inverse(order), op) for value in op.operands]
-    return (MapOp(op.fn.data, args) if isinstance(op, MapOp) else cast_as(op, args[0])), order
+    return of_others(op, args), order
 
 
 def _of_reduce(mover: _Mover, op: ReduceOp) -> Found:

@@ -20,7 +20,7 @@ from tessera.ir.graph.sums import ReduceOp
 from tessera.ir.graph.takes import TakeOp
 from tessera.ir.graph.types import ArrayType, array_type
 from tessera.ir.graph.types import dims_of as dims_of_value
-from tessera.ir.graph.views import BroadcastOp, ReshapeOp, SliceOp, TransposeOp, memory_of
+from tessera.ir.graph.views import ReshapeOp, SliceOp, TransposeOp, memory_of
 from tessera.ir.graph.writer import GraphWriter
 from tessera.numerics.dtypes import DType
 from tessera.ops.arrays import by_torch_name, torch_dtypes
@@ -507,10 +507,9 @@ class Converter:
 
     def keep_rounding(self, value: Any) -> None:
         """Let a result of the dtype that the program sees be rounded to it in all kernels."""
-        while isinstance(value.owner, ReshapeOp | TransposeOp | BroadcastOp | SliceOp):
-            value = value.owner.source
-        if isinstance(value.owner, CastOp):
-            value.owner.loose = None
+        owner = memory_of(value).owner
+        if isinstance(owner, CastOp):
+            owner.loose = None
 
     def original(self) -> str:
         """Return the op of the program that the one which is converted is a part of."""
