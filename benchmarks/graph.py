@@ -1,21 +1,28 @@
 """Measures `torch.compile(backend="tessera")` beside eager PyTorch and Inductor: time, compile time, kernels.
 
     python benchmarks/graph.py [--suite parts ops chains] [--csv results.csv] [--turns 3] [--device cuda] [--only block]
+                               [--minutes 5] [--jobs 14]
 
 Works are parts of models (`parts`), single operators (`ops`) and chains of them (`chains`), forward and, where it says
 so, forwards and backwards. Times are of single calls in turns, on a GPU after a flush of L2 and without the host. The
 seconds are those of the first call, with compilation, caches being cold. Results are compared with float64 first: an
-error above twice eager's, and above a floor of the dtype, ends the run with status 1.
+error above twice eager's, and above a floor of the dtype, makes the exit status 1, as does a work that raises. `--jobs`
+processes run each work once before, so that its code is in the caches on disk; first calls are then no compile times.
+Each line is in the file once its work is done.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
+import itertools
+import multiprocessing
+import os
 import sys
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
@@ -150,10 +157,15 @@ class Work:
         found.backward(self.torch.ones_like(found))
         return [found.detach(), *(one.grad for one in smooth)]
 
+    @cached_property
+    def expected(self) -> list[Any]:
+        """What a call computes of float64."""
+        given = [one.requires_grad_(self.backward) if one.is_floating_point() else one for one in self.exact]
+        return self.call(self.function, given)
+
     def errors(self, run: Callable[..., Any]) -> list[float]:
         """Return the largest error of each result, as a part of the largest exact element."""
-        given = [one.requires_grad_(self.backward) if one.is_floating_point() else one for one in self.exact]
-        pairs = zip(self.call(run, self.given), self.call(self.function, given), strict=True)
+        pairs = zip(self.call(run, self.given), self.expected, strict=True)
         return [_error(one.double(), other.double()) for one, other in pairs]
 
     def times(self, runs: dict[str, Callable[..., Any]], turns: int) -> dict[str, float]:
@@ -162,17 +174,24 @@ class Work:
         return seconds_of(self.torch, self.device, calls, turns)
 
 
-def _measure(torch: Any, name: str, work: Work, turns: int, dtype: str) -> tuple[Any, ...] | str:
-    """Return a line of the table, or what is wrong."""
+def _contestants(torch: Any, work: Work) -> dict[str, Callable[..., Any]]:
+    """Return what each contestant runs; nothing is left of works before."""
     from tessera.torch.compiled import backend as compiled
 
     torch._dynamo.reset()
     compiled.reports.clear()
-    runs = {
+    return {
         "eager": work.function,
         "inductor": torch.compile(work.function),
         "tessera": torch.compile(work.function, backend=compiled.backend),
     }
+
+
+def _measure(torch: Any, name: str, work: Work, turns: int, dtype: str) -> tuple[Any, ...] | str:
+    """Return a line of the table, or what is wrong."""
+    from tessera.torch.compiled.backend import reports
+
+    runs = _contestants(torch, work)
     firsts: dict[str, float] = {}
     floor, allowed = FLOOR[dtype], work.errors(runs["eager"])
     for contestant in CONTESTANTS[1:]:
@@ -182,8 +201,8 @@ def _measure(torch: Any, name: str, work: Work, turns: int, dtype: str) -> tuple
         if contestant == "tessera" and any(e > max(2 * a, floor) for e, a in zip(found, allowed, strict=True)):
             return f"{name}: errors {found}, eager's {allowed}"
     taken = work.times(runs, turns)
-    kernels = sum(report.kernels for report in compiled.reports)
-    left = sum(sum(report.left.values()) for report in compiled.reports)
+    kernels = sum(report.kernels for report in reports)
+    left = sum(sum(report.left.values()) for report in reports)
     times = [1e3 * taken[contestant] for contestant in CONTESTANTS]
     return (
         name,
@@ -199,6 +218,37 @@ def _measure(torch: Any, name: str, work: Work, turns: int, dtype: str) -> tuple
 
 def main() -> int:
     """Measure and print."""
+    args = _options()
+    torch = torch_or_none()
+    if torch is None or (args.device == "cuda" and not torch.cuda.is_available()):
+        print("no GPU, or no PyTorch to compare with", file=sys.stderr)
+        return 1
+    if args.jobs:
+        _compile_ahead(args)
+    compiles = ("inductor s", "tessera s")
+    columns = ("work", *(f"{name} ms" for name in CONTESTANTS), "of eager", "of inductor", *compiles, "kernels", "ATen")
+    lines: list[tuple[Any, ...]] = []
+    is_wrong = False
+    with _table(args.csv) as write:
+        write(columns)
+        for found in _outcomes(torch, args):
+            if isinstance(found, str):
+                is_wrong = True
+                print(found, file=sys.stderr)
+            else:
+                lines.append(found)
+                write(found)
+    table = Table(*columns)
+    for line in lines:
+        table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in line))
+    Console(width=max(Console().width, 160)).print(table)
+    for summary in _summaries(lines):
+        print(summary)
+    return int(is_wrong)
+
+
+def _options() -> argparse.Namespace:
+    """Return what the command line says."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--csv", type=Path, help="file for the results")
     parser.add_argument("--turns", type=int, default=3, help="turns of each contestant")
@@ -206,36 +256,68 @@ def main() -> int:
     parser.add_argument("--dtype", default="bfloat16", choices=tuple(FLOOR))
     parser.add_argument("--suite", nargs="+", default=("parts",), choices=tuple(SUITES), help="which works")
     parser.add_argument("--only", nargs="+", default=(), help="works whose names have one of these parts")
-    args = parser.parse_args()
-    torch = torch_or_none()
-    if torch is None or (args.device == "cuda" and not torch.cuda.is_available()):
-        print("no GPU, or no PyTorch to compare with", file=sys.stderr)
-        return 1
-    lines: list[tuple[Any, ...]] = []
-    wrong: list[str] = []
+    parser.add_argument("--minutes", type=float, help="begin no work after these, those of --jobs not counted")
+    parser.add_argument("--jobs", type=int, default=0, help="processes that compile all works before")
+    return parser.parse_args()
+
+
+@contextlib.contextmanager
+def _table(path: Path | None) -> Iterator[Callable[[Sequence[Any]], None]]:
+    """Open a file of results, if one is wanted, and give what writes a line of it at once."""
+    if path is None:
+        yield lambda line: None
+        return
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+
+        def write(line: Sequence[Any]) -> None:
+            writer.writerow(line)
+            file.flush()
+
+        yield write
+
+
+def _chosen(torch: Any, args: argparse.Namespace) -> Iterator[tuple[str, Callable[[], Work]]]:
+    """Yield the names of the works that are asked for, and what makes them."""
     works = {name: work for suite in args.suite for name, work in SUITES[suite](torch).items()}
     for name, (function, shapes, backward) in works.items():
-        if args.only and not any(part in name for part in args.only):
-            continue
-        work = Work(torch, function, shapes, backward, args.device, getattr(torch, args.dtype))
-        found = _measure(torch, name, work, args.turns, args.dtype)
-        if isinstance(found, str):
-            wrong.append(found)
-            print(found, file=sys.stderr)
-        else:
-            lines.append(found)
-    compiles = ("inductor s", "tessera s")
-    columns = ("work", *(f"{name} ms" for name in CONTESTANTS), "of eager", "of inductor", *compiles, "kernels", "ATen")
-    table = Table(*columns)
-    for line in lines:
-        table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in line))
-    Console(width=max(Console().width, 160)).print(table)
-    for summary in _summaries(lines):
-        print(summary)
-    if args.csv:
-        with args.csv.open("w", newline="") as file:
-            csv.writer(file).writerows([columns, *lines])
-    return int(bool(wrong))
+        if not args.only or any(part in name for part in args.only):
+            yield name, partial(Work, torch, function, shapes, backward, args.device, getattr(torch, args.dtype))
+
+
+def _outcomes(torch: Any, args: argparse.Namespace) -> Iterator[tuple[Any, ...] | str]:
+    """Yield a line of the table for each work, or what is wrong with it."""
+    end = time.monotonic() + 60 * args.minutes if args.minutes else None
+    for name, make in _chosen(torch, args):
+        if end is not None and time.monotonic() > end:
+            print(f"{args.minutes} minutes are over before {name!r}", file=sys.stderr)
+            return
+        try:
+            yield _measure(torch, name, make(), args.turns, args.dtype)
+        except Exception as error:
+            yield f"{name}: {type(error).__name__}: {error}"
+
+
+def _compile_ahead(args: argparse.Namespace) -> None:
+    """Run each work once, spread over processes."""
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_compile_share, args=(args, job)) for job in range(args.jobs)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+
+def _compile_share(args: argparse.Namespace, job: int) -> None:
+    """Run each `jobs`-th work once; those that fail do so again where they are measured."""
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    torch = torch_or_none()
+    for _, make in itertools.islice(_chosen(torch, args), job, None, args.jobs):
+        work = make()
+        runs = _contestants(torch, work)
+        for contestant in CONTESTANTS[1:]:
+            with contextlib.suppress(Exception):
+                work.call(runs[contestant], work.given)
 
 
 def _summaries(lines: Sequence[tuple[Any, ...]]) -> list[str]:
