@@ -8,7 +8,7 @@ so, forwards and backwards. Times are of single calls in turns, on a GPU after a
 seconds are those of the first call, with compilation, caches being cold. Results are compared with float64 first: an
 error above twice eager's, and above a floor of the dtype, makes the exit status 1, as does a work that raises. `--jobs`
 processes run each work once before, so that its code is in the caches on disk; first calls are then no compile times.
-Each line is in the file once its work is done.
+Each line is in the file once its work is done. `--peers eager` leaves Inductor away.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from rich.console import Console
 from rich.table import Table
 from step_seconds import seconds_of
 
-CONTESTANTS = ("eager", "inductor", "tessera")
+PEERS = ("eager", "inductor")
 FLOOR = {"float32": 1e-5, "bfloat16": 2e-2}
 
 
@@ -174,46 +174,49 @@ class Work:
         return seconds_of(self.torch, self.device, calls, turns)
 
 
-def _contestants(torch: Any, work: Work) -> dict[str, Callable[..., Any]]:
+def _contestants(torch: Any, work: Work, peers: Sequence[str]) -> dict[str, Callable[..., Any]]:
     """Return what each contestant runs; nothing is left of works before."""
     from tessera.torch.compiled import backend as compiled
 
     torch._dynamo.reset()
     compiled.reports.clear()
-    return {
-        "eager": work.function,
-        "inductor": torch.compile(work.function),
-        "tessera": torch.compile(work.function, backend=compiled.backend),
-    }
+    runs: dict[str, Callable[..., Any]] = {"eager": work.function}
+    if "inductor" in peers:
+        runs["inductor"] = torch.compile(work.function)
+    runs["tessera"] = torch.compile(work.function, backend=compiled.backend)
+    return runs
 
 
-def _measure(torch: Any, name: str, work: Work, turns: int, dtype: str) -> tuple[Any, ...] | str:
+def _measure(torch: Any, name: str, work: Work, args: argparse.Namespace) -> tuple[Any, ...] | str:
     """Return a line of the table, or what is wrong."""
     from tessera.torch.compiled.backend import reports
 
-    runs = _contestants(torch, work)
+    runs = _contestants(torch, work, args.peers)
     firsts: dict[str, float] = {}
-    floor, allowed = FLOOR[dtype], work.errors(runs["eager"])
-    for contestant in CONTESTANTS[1:]:
+    allowed = work.errors(runs["eager"])
+    found = allowed
+    for contestant in list(runs)[1:]:
         began = time.perf_counter()
         found = work.errors(runs[contestant])
         firsts[contestant] = time.perf_counter() - began
-        if contestant == "tessera" and any(e > max(2 * a, floor) for e, a in zip(found, allowed, strict=True)):
-            return f"{name}: errors {found}, eager's {allowed}"
-    taken = work.times(runs, turns)
-    kernels = sum(report.kernels for report in reports)
-    left = sum(sum(report.left.values()) for report in reports)
-    times = [1e3 * taken[contestant] for contestant in CONTESTANTS]
+    if any(e > max(2 * a, FLOOR[args.dtype]) for e, a in zip(found, allowed, strict=True)):
+        return f"{name}: errors {found}, eager's {allowed}"
+    taken = work.times(runs, args.turns)
     return (
         name,
-        *times,
-        taken["eager"] / taken["tessera"],
-        taken["inductor"] / taken["tessera"],
-        firsts["inductor"],
-        firsts["tessera"],
-        kernels,
-        left,
+        *(1e3 * seconds for seconds in taken.values()),
+        *(taken[peer] / taken["tessera"] for peer in args.peers),
+        *firsts.values(),
+        sum(report.kernels for report in reports),
+        sum(sum(report.left.values()) for report in reports),
     )
+
+
+def _columns(peers: Sequence[str]) -> tuple[str, ...]:
+    """Return what a line of the table says."""
+    times = [f"{name} ms" for name in (*peers, "tessera")]
+    compiles = [f"{name} s" for name in (*peers[1:], "tessera")]
+    return ("work", *times, *(f"of {name}" for name in peers), *compiles, "kernels", "ATen")
 
 
 def main() -> int:
@@ -225,8 +228,7 @@ def main() -> int:
         return 1
     if args.jobs:
         _compile_ahead(args)
-    compiles = ("inductor s", "tessera s")
-    columns = ("work", *(f"{name} ms" for name in CONTESTANTS), "of eager", "of inductor", *compiles, "kernels", "ATen")
+    columns = _columns(args.peers)
     lines: list[tuple[Any, ...]] = []
     is_wrong = False
     with _table(args.csv) as write:
@@ -242,7 +244,7 @@ def main() -> int:
     for line in lines:
         table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in line))
     Console(width=max(Console().width, 160)).print(table)
-    for summary in _summaries(lines):
+    for summary in _summaries(lines, columns.index(f"of {args.peers[-1]}"), args.peers[-1]):
         print(summary)
     return int(is_wrong)
 
@@ -258,7 +260,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", default=(), help="works whose names have one of these parts")
     parser.add_argument("--minutes", type=float, help="begin no work after these, those of --jobs not counted")
     parser.add_argument("--jobs", type=int, default=0, help="processes that compile all works before")
-    return parser.parse_args()
+    parser.add_argument("--peers", nargs="+", default=PEERS, choices=PEERS, help="whom to compare with")
+    args = parser.parse_args()
+    args.peers = [one for one in PEERS if one == "eager" or one in args.peers]
+    return args
 
 
 @contextlib.contextmanager
@@ -293,7 +298,7 @@ def _outcomes(torch: Any, args: argparse.Namespace) -> Iterator[tuple[Any, ...] 
             print(f"{args.minutes} minutes are over before {name!r}", file=sys.stderr)
             return
         try:
-            yield _measure(torch, name, make(), args.turns, args.dtype)
+            yield _measure(torch, name, make(), args)
         except Exception as error:
             yield f"{name}: {type(error).__name__}: {error}"
 
@@ -314,20 +319,19 @@ def _compile_share(args: argparse.Namespace, job: int) -> None:
     torch = torch_or_none()
     for _, make in itertools.islice(_chosen(torch, args), job, None, args.jobs):
         work = make()
-        runs = _contestants(torch, work)
-        for contestant in CONTESTANTS[1:]:
+        for run in list(_contestants(torch, work, args.peers).values())[1:]:
             with contextlib.suppress(Exception):
-                work.call(runs[contestant], work.given)
+                work.call(run, work.given)
 
 
-def _summaries(lines: Sequence[tuple[Any, ...]]) -> list[str]:
-    """Return how works of each kind stand to Inductor."""
+def _summaries(lines: Sequence[tuple[Any, ...]], column: int, peer: str) -> list[str]:
+    """Return how works of each kind stand to a peer."""
     found: list[str] = []
     for kind in dict.fromkeys(line[0].partition(":")[0] for line in lines):
-        of = [line[5] for line in lines if line[0].partition(":")[0] == kind]
+        of = [line[column] for line in lines if line[0].partition(":")[0] == kind]
         level = sum(ratio >= 0.995 for ratio in of)
         found.append(
-            f"{kind}: {len(of)} works, of Inductor {geometric_mean(of):.2f} (geometric mean), "
+            f"{kind}: {len(of)} works, of {peer} {geometric_mean(of):.2f} (geometric mean), "
             f"{min(of):.2f} least, {level} level or faster"
         )
     return found
