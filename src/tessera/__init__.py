@@ -234,7 +234,11 @@ def __getattr__(name: str) -> Any:
         return value
     if name in _LAZY_MODULES:
         return import_module(f"tessera.{_LAZY_MODULES[name]}")
-    raise AttributeError(f"module 'tessera' has no attribute {name!r}")
+    if name.startswith("_"):
+        raise AttributeError(f"module 'tessera' has no attribute {name!r}")
+    from tessera.frontend.foreign import missing_name
+
+    raise missing_name("ts", name, __all__).at(errors.caller_location())
 
 
 def __dir__() -> list[str]:

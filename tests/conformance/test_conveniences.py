@@ -244,3 +244,95 @@ def test_randn_is_normal():
     counts = np.bincount(i + 5, minlength=12)
     assert counts.size == 12
     assert abs(counts - count / 12).max() < 5 * math.sqrt(count / 12)
+
+
+@ts.function
+def power(x, n):
+    """x to a power known at compile time, by squaring."""
+    if n == 0:
+        return ts.tile.full_like(x, 1)
+    root = power(x, n // 2)
+    return root * root * x if n % 2 else root * root
+
+
+@ts.function
+def summed(xs):
+    """The sum of a tuple, by halves."""
+    if len(xs) == 1:
+        return xs[0]
+    return summed(xs[: len(xs) // 2]) + summed(xs[len(xs) // 2 :])
+
+
+@ts.function
+def is_odd(n):
+    return False if n == 0 else is_even(n - 1)
+
+
+@ts.function
+def is_even(n):
+    return True if n == 0 else is_odd(n - 1)
+
+
+def recursive(x: ts.Tensor["n", ts.i32], y: ts.Tensor["n", ts.i32], N: ts.constexpr = 3):
+    for i in ts.tile.grid((n, 8)):
+        v = x[i : i + 8]
+        if is_even(N):
+            y[i : i + 8] = power(v, N)
+        else:
+            y[i : i + 8] = summed((v,) * N) - power(v + 1, N)
+
+
+def recursive_reference(x, _y, power):
+    return x**power if power % 2 == 0 else power * x - (x + 1) ** power
+
+
+@conformance(
+    [
+        Case(
+            f"recursive-{n}",
+            recursive,
+            lambda rng: [integers(rng, (13,), ts.i32), Output((13,), ts.i32)],
+            lambda x, y, n=n: recursive_reference(x, y, n),
+            EXACT,
+            constexprs={"N": n},
+        )
+        for n in (0, 1, 7, 20)
+    ]
+)
+def test_helpers_that_call_themselves(case, backend):
+    check(case, backend)
+
+
+def dots(a: ts.Tensor["M", "K", ts.f16], b: ts.Tensor["K", "N", ts.f16], y: ts.Tensor[2, "M", "N", ts.f32]):
+    for m, n in ts.tile.grid((M, 16), (N, 16)):
+        acc = ts.tile.zeros((16, 16), ts.f32)
+        for k in ts.tile.range(0, K, 16):
+            acc = ts.tile.dot(a[m : m + 16, k : k + 16], b[k : k + 16, n : n + 16], acc)
+        y[0, m : m + 16, n : n + 16] = acc
+        y[1, m : m + 16, n : n + 16] = ts.tile.dot(
+            a[m : m + 16, 0:16], b[0:16, n : n + 16], acc=acc, accumulator=ts.f32
+        )
+
+
+def dots_reference(a, b, _y):
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    return np.stack([a @ b, a @ b + a[:, :16] @ b[:16]])
+
+
+@conformance(
+    [
+        Case(
+            "dots",
+            dots,
+            lambda rng: [
+                rng.standard_normal((19, 40)).astype(np.float16),
+                rng.standard_normal((40, 21)).astype(np.float16),
+                Output((2, 19, 21), ts.f32),
+            ],
+            dots_reference,
+            Tolerance(relative=1e-4, absolute=1e-4),
+        )
+    ]
+)
+def test_dot_adds_to_an_accumulator(case, backend):
+    check(case, backend)

@@ -28,6 +28,7 @@ from tessera.driver.traced import HasGradient
 from tessera.driver.variants import Space, Variant, Variants, Wanted, destination_of
 from tessera.entry.host import call_directly
 from tessera.errors import CallError, LanguageError, caller_location, shown
+from tessera.frontend.function import decorator
 from tessera.frontend.signature import (
     MISSING,
     ConstexprParam,
@@ -338,9 +339,13 @@ class Kernel(Calls[P, R], HasGradient):
 call_directly(Kernel)
 
 
+_KNOBS = "tunables and knobs are given by name: @ts.kernel.autotune(space=dict(BM=[64, 128], num_warps=[4]), key=())"
+
+
 class KernelDecorator:
     """`@ts.kernel`, and `@ts.kernel.autotune(space=..., key=...)`."""
 
+    @decorator("@ts.kernel", _KNOBS)
     def __call__(self, function: Callable[P, R] | None = None) -> Kernel[P, R]:
         """Make a kernel of a function.
 
@@ -356,6 +361,7 @@ class KernelDecorator:
             )
         return _kernel_of(cast(FunctionType, function), (), ())
 
+    @decorator("@ts.kernel.autotune", _KNOBS)
     def autotune(
         self, space: Mapping[str, Sequence[object]], key: Sequence[str] = ()
     ) -> Callable[[Callable[P, R]], Kernel[P, R]]:

@@ -11,6 +11,7 @@ Format (golden-tested in tests/errors):
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any, ClassVar
 
 from tessera.errors.location import Frame, Location, raised_from
@@ -138,8 +139,9 @@ def render(error: TesseraError) -> str:
     location = error.where
     if location is not None:
         lines += _frame_lines(location.frame)
-        for caller in location.callers:
-            lines.append(f"  called from {caller.short()}" + (f", in {caller.function}" if caller.function else ""))
+        for caller, same in groupby(location.callers):
+            times, where = sum(1 for _ in same), f", in {caller.function}" if caller.function else ""
+            lines.append(f"  called from {caller.short()}{where}" + (f", {times} times" if times > 1 else ""))
     for what, place in error.related:
         lines += [f"  note: {what}", *_frame_lines(place.frame)]
     if error.help:

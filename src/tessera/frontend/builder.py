@@ -88,12 +88,13 @@ class Frame:
         location = self.source.locate(node)
         return location if self.call_site is None else location.inside(self.call_site)
 
-    def is_active(self, function: FunctionType) -> bool:
-        """Return whether `function` is being compiled in this frame or a caller."""
-        frame: Frame | None = self
-        while frame is not None and frame.source.function is not function:
+    def depth_of(self, function: FunctionType) -> int:
+        """Return how many calls of `function` are being compiled: in this frame and its callers."""
+        depth, frame = 0, self
+        while frame is not None:
+            depth += frame.source.function is function
             frame = frame.caller
-        return frame is not None
+        return depth
 
 
 @dataclass(slots=True, eq=False)

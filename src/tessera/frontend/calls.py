@@ -20,6 +20,7 @@ from tessera.frontend.convert import materialise, static_bool
 from tessera.frontend.evaluate import evaluate, execute, expression
 from tessera.frontend.expressions import is_runtime
 from tessera.frontend.flow import RESULT
+from tessera.frontend.foreign import KEYWORDS
 from tessera.frontend.function import DeviceFunction, signature_of
 from tessera.frontend.registry import builtin_of, handler_of, method_of
 from tessera.frontend.sequences import sequence_call
@@ -76,6 +77,10 @@ _INSTEAD: dict[Any, str] = {
 }
 
 _HAS_INSTEAD = frozenset(known.__name__ for known in _INSTEAD)
+
+
+MAX_RECURSION = 32
+"""How deep calls of one helper may stand inside one another."""
 
 
 @expression(ast.Call)
@@ -136,17 +141,6 @@ def _runs(b: Builder, value: Any) -> bool:
     return is_runtime(value)
 
 
-_OF_OTHERS = {
-    "mask": "what stands under `if mask:` is done where the mask is true",
-    "other": "what is outside or masked off reads as fill=",
-    "dim": "a dimension is axis=",
-    "keepdim": "a dimension of size 1 stays with keepdims=",
-    "out": "a result is a value: store it",
-    "sem": "the memory order is order=",
-}
-"""What to write instead of keywords that other tile and array languages have."""
-
-
 def bind(name: str, signature: inspect.Signature, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments by parameter name, defaults filled in.
 
@@ -159,7 +153,7 @@ def bind(name: str, signature: inspect.Signature, args: list[Any], kwargs: dict[
     except TypeError as error:
         takes = f"{name}{_plain(signature)}"
         unknown = kwargs.keys() - signature.parameters.keys() if name.startswith("ts.") else ()
-        advice = [text for keyword, text in _OF_OTHERS.items() if keyword in unknown]
+        advice = [text for keyword, text in KEYWORDS.items() if keyword in unknown]
         raise LanguageError(f"{name}: {error}", code="bad-call", help="; ".join([takes, *advice])) from None
     bound.apply_defaults()
     for parameter in signature.parameters.values():
@@ -238,11 +232,11 @@ def inline(b: Builder, function: FunctionType, args: list[Any], kwargs: dict[str
     Raises:
         LanguageError: `recursion`, `bad-call`.
     """
-    if b.frame.is_active(function):
+    if b.frame.depth_of(function) == MAX_RECURSION:
         raise LanguageError(
-            f"{function.__name__} calls itself",
+            f"{function.__name__} calls itself more than {MAX_RECURSION} levels deep",
             code="recursion",
-            help="helpers are inlined; write it as a loop",
+            help="helpers are inlined: a constant has to end the recursion; at run time write it as a loop",
         )
     b.spend(STEPS_OF_CALL)
     bound = bind(function.__name__, signature_of(function), args, kwargs)

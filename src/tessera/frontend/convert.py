@@ -153,9 +153,16 @@ def not_a_value(value: Any, what: str) -> TypeMismatchError:
     help = "give a tile, a scalar or a number"
     if isinstance(value, TensorValue):
         name = value.param.name
-        help = f"take a slice of it: {name}[{', '.join(['i:i+64', *['...'] * (value.rank > 1)])}]"
+        slice_ = f"{name}[{', '.join(['i:i+64', *['...'] * (value.rank > 1)])}]"
+        help = f"take a slice of it: {slice_}; {name}[index] takes an index tile"
+        if what == "the condition":
+            help = f"ask `if {name} is not None` whether it was given; of elements, `if ts.tile.any(...)`"
     if isinstance(value, DType):
         help = "a dtype is not a number; ts.tile.cast converts"
+    if isinstance(value, str):
+        help = 'text stands in print and assert alone: print(f"{x}")'
+    if value is None:
+        help = "what may be missing is None in calls without it: ask `if bias is not None` first"
     return TypeMismatchError(f"{what}: {show(value)} is not a tile or number", code="not-a-value", help=help)
 
 

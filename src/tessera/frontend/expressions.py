@@ -18,6 +18,7 @@ from tessera.frontend.constants import checked, first_line, python, static_call
 from tessera.frontend.convert import apply, boolean, check_defined, operand, symbol
 from tessera.frontend.evaluate import evaluate, expression, unsupported
 from tessera.frontend.exact import same
+from tessera.frontend.foreign import instead, missing_name, nearest
 from tessera.frontend.guarded import guarded
 from tessera.frontend.indexing import normalise, subscript
 from tessera.frontend.parts import SliceValue
@@ -145,17 +146,17 @@ def _before_it_is_assigned(name: str, b: Builder) -> str:
 
 def unknown_name(b: Builder, name: str) -> LanguageError:
     """Return the error for a name that nothing defines, with the nearest one that exists."""
-    import difflib
-
-    near = difflib.get_close_matches(name, [*b.frame.env, *b.dims.names, *b.frame.source.function.__globals__], 1)
+    near = nearest(name, [*b.frame.env, *b.dims.names, *b.frame.source.function.__globals__], 0.6)
     if name in b.dims.names:
         help = f"pass the dimension to the helper as an argument, or define {name} = ts.dims({name!r})"
     elif near:
-        help = f"did you mean {near[0]!r}?"
+        help = near
     elif name in b.constants:
         help = f"tuned constants are attributes: ts.tile.context().{name}"
     else:
-        help = f"dimensions here: {', '.join(b.dims.names) or 'none'}; module-level constants are visible too"
+        help = instead(name, tile.functions()) or (
+            f"dimensions here: {', '.join(b.dims.names) or 'none'}; module-level constants are visible too"
+        )
     return LanguageError(f"{name!r} is not defined", code="unknown-name", help=help)
 
 
@@ -497,10 +498,11 @@ def get_attribute(b: Builder, owner: Any, name: str) -> Any:
         return _field(b, owner, name)
     if is_runtime(owner):
         names = ", ".join(attributes_of(owner))
+        known = instead(name, tile.functions()) if isinstance(owner, Tile | Scalar) else None
         raise LanguageError(
             f"{show(owner)} has no attribute {name!r}",
             code="unknown-attribute",
-            help=f"it has {names}; functions are in ts.tile" if names else "functions are in ts.tile",
+            help=known or (f"it has {names}; functions are in ts.tile" if names else "functions are in ts.tile"),
         )
     try:
         found = getattr(owner, name)
@@ -528,51 +530,14 @@ def _field(b: Builder, owner: StructureValue, name: str) -> Any:
     return resolved(b, owner.fields[name])
 
 
-_OF_OTHERS = {
-    "gather": "index the tensor with an index tile: X[index]; of a tile, use ts.tile.take_along_axis(x, index, axis)",
-    "scatter": "store with an index tile: X[index] = x",
-    "matmul": "use a @ b, or ts.tile.mma(a, b, acc)",
-    "program_id": "loop over ts.tile.grid: its variables are the program's offsets",
-    "num_programs": "loop over ts.tile.grid: its variables are the program's offsets",
-    "cdiv": "use ts.cdiv(a, b)",
-}
-"""What to use instead of functions that other tile and array languages have."""
-_OTHER_NAMES = {
-    "cat": "concatenate",
-    "hstack": "concatenate",
-    "vstack": "concatenate",
-    "unbind": "unstack",
-    "chunk": "split",
-    "put": "scatter",
-    "count_ones": "popcount",
-    "bitwise_count": "popcount",
-    "arctan": "atan",
-    "arctan2": "atan2",
-    "arcsin": "asin",
-    "arccos": "acos",
-    "flipud": "flip",
-    "fliplr": "flip",
-    "rotate": "roll",
-    "view": "bitcast",
-    "mm": "matmul",
-    "einsum": "matmul",
-}
-
-
 def _missing_attribute(owner: Any, name: str) -> LanguageError:
-    import difflib
-
     is_module = isinstance(owner, ModuleType)
-    what = owner.__name__.replace("tessera.frontend.", "ts.") if is_module else show(owner)
-    is_tile = is_module and owner.__name__ == "tessera.frontend.tile"
-    names = [*tile.functions()] if is_tile else [n for n in dir(owner) if not n.startswith("_")]
-    near = difflib.get_close_matches(name, names, 1, 0.7)
-    help = f"did you mean {near[0]!r}?" if near else "see the language reference for what there is"
+    if is_module and owner.__name__ in ("tessera", tile.__name__):
+        return missing_name("ts" if owner.__name__ == "tessera" else "ts.tile", name, dir(owner))
+    help = nearest(name, dir(owner)) or "see the language reference for what there is"
     if isinstance(owner, tuple):
         help = "tuples and lists stay as they are: make a new one, xs + (value,)"
-    if is_tile:
-        known = _OTHER_NAMES.get(name, name)
-        help = f"use ts.tile.{known}" if known in tile.functions() else _OF_OTHERS.get(known, help)
+    what = owner.__name__.replace("tessera.frontend.", "ts.") if is_module else show(owner)
     return LanguageError(f"{what} has no {name!r}", code="unknown-name", help=help)
 
 

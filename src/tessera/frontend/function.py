@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -52,6 +53,36 @@ def signature_of(function: FunctionType) -> inspect.Signature:
     return inspect.signature(bare)
 
 
+def decorator(name: str, help: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator of decorators, which makes arguments that one does not take a typed error.
+
+    Args:
+        name: what it is called by its users.
+        help: what the error advises.
+
+    Raises:
+        LanguageError: `bad-signature`, when the decorator is called so.
+    """
+
+    def wrapped(made: Callable[P, R]) -> Callable[P, R]:
+        takes = inspect.signature(made)
+
+        @functools.wraps(made)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                takes.bind(*args, **kwargs)
+            except TypeError as error:
+                raise LanguageError(
+                    f"{name}: {error}", code="bad-signature", location=caller_location(), help=help
+                ) from None
+            return made(*args, **kwargs)
+
+        return call
+
+    return wrapped
+
+
+@decorator("@ts.function", "decorate a def, without parentheses: @ts.function; helpers are always inlined")
 def function(declared: Any = None) -> Any:
     """Make a Python function callable from kernels: it is inlined, with its own source locations.
 

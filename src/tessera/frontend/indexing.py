@@ -55,7 +55,9 @@ def subscript(b: Builder, base: Any, items: tuple[Any, ...]) -> Any:
     raise TypeMismatchError(
         f"{show(base)} cannot be indexed",
         code="not-indexable",
-        help="tensors, tiles, shared buffers and tuples can",
+        help="what may be missing is None in calls without it: ask `if bias is not None` first"
+        if base is None
+        else "tensors, tiles, shared buffers and tuples can",
     )
 
 
@@ -221,7 +223,7 @@ def _check_adjacent(axes: Sequence[Axis]) -> None:
         raise TypeMismatchError(
             "a slice between index tiles or integers",
             code="bad-index",
-            help="put the slice first or last, and transpose the result",
+            help="put the slice first or last, or write it as an index tile, (m + ts.tile.arange(64))[:, None]",
         )
 
 

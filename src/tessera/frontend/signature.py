@@ -194,8 +194,15 @@ class Signature:
                 f"{name!r} names a dimension and a parameter",
                 code="bad-signature",
                 location=_param_location(self.function, name),
-                help="rename one of them",
+                help=self._clash_help(name),
             )
+
+    def _clash_help(self, name: str) -> str:
+        if isinstance(next(p for p in self.params if p.name == name), ScalarParam):
+            return f"leave the parameter out: {name} in the body is the size of the dimension"
+        return (
+            f"rename one of them; what {name} is at compile time may be a number in the annotation, as in ts.Tensor[64]"
+        )
 
 
 def open_params(function: Any) -> dict[str, OpenTensor]:

@@ -17,6 +17,7 @@ from tessera.data import dataclass
 from tessera.driver.compile import check_known
 from tessera.driver.traced import TRACERS
 from tessera.errors import CallError, LanguageError, caller_location, shown
+from tessera.frontend.annotations import OneType
 from tessera.frontend.exact import exact
 from tessera.graph.changes import Span, check_apart, spans_of, write_back
 from tessera.graph.constants import as_tensor, beside, shares_memory
@@ -460,5 +461,12 @@ def jit(function: Callable[P, R]) -> Jit[P, R]:
             code="not-a-function",
             location=caller_location(),
             help="decorate a function",
+        )
+    if any(isinstance(annotation, OneType) for annotation in getattr(function, "__annotations__", {}).values()):
+        raise CallError(
+            f"ts.jit of {getattr(function, '__name__', 'a function')}, whose parameters are annotated as a kernel's",
+            code="not-a-function",
+            location=caller_location(),
+            help="decorate a kernel with @ts.kernel; ts.jit takes functions of whole arrays",
         )
     return Jit(function)

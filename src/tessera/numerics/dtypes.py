@@ -69,7 +69,9 @@ class DType:
             f"{self!r} | {other!r}: a parameter has one type",
             code="bad-annotation",
             location=caller_location(),
-            help="take the wider type, or give the parameter a default",
+            help="a number that may be missing is a compile-time one: a: ts.constexpr = None"
+            if other is None
+            else "take the wider type, or give the parameter a default",
         )
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""A helper calls itself."""
+"""A helper calls itself, and nothing ends it."""
 
 import tessera as ts
 

@@ -38,9 +38,9 @@ def _mma(b: Builder, a: Any, b_: Any, acc: Any, accumulator: Any, compute: Any) 
 
 
 compiles(tile.mma_sync)(_mma)
+compiles(tile.dot)(_mma)
 
 
-@compiles(tile.dot)
 def dot(b: Builder, a: Any, b_: Any) -> Tile:
     """Multiply without a sum to add to."""
     return _mma(b, a, b_, None, None, None)

@@ -10,6 +10,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from tessera.errors import caller_location
 from tessera.frontend.tile.stub import FUNCTIONS, NAMESPACES
 from tessera.frontend.tile.values import Context as Context
 from tessera.frontend.tile.values import Scalar as Scalar
@@ -85,6 +86,9 @@ def __getattr__(name: str) -> Any:
             _read(family)
             if name in globals():
                 return globals()[name]
+        from tessera.frontend.foreign import missing_name
+
+        raise missing_name("ts.tile", name, FUNCTIONS).at(caller_location())
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

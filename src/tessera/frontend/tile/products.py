@@ -68,15 +68,24 @@ def mma_sync(
 
 
 @tile_function
-def dot(a: TileLike, b: TileLike) -> Tile:
-    """Return `a @ b`, which is another way to write it: `mma` without an accumulator.
+def dot(
+    a: TileLike,
+    b: TileLike,
+    acc: TileLike | None = None,
+    accumulator: DType | None = None,
+    compute: DType | None = None,
+) -> Tile:
+    """Another name of `mma`, Triton's; `a @ b` is `dot(a, b)`.
 
     Args:
-        a: tile, slice or shared buffer `(M, K)` or `(B, M, K)`.
-        b: tile, slice or shared buffer `(K, N)` or `(B, K, N)`.
+        a: `(M, K)` or `(B, M, K)`.
+        b: `(K, N)` or `(B, K, N)`.
+        acc: accumulator `(M, N)` or `(B, M, N)`.
+        accumulator: dtype of the zeros when `acc` is left out.
+        compute: operand precision.
 
     Returns:
-        Tile `(M, N)` or `(B, M, N)` of the dtype that `mma` accumulates in: f32 for 16-bit floats.
+        Tile `(M, N)` or `(B, M, N)` of the accumulator's dtype: f32 for 16-bit floats.
 
     Raises:
         TypeMismatchError: as `mma`.
