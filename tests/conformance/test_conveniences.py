@@ -336,3 +336,96 @@ def dots_reference(a, b, _y):
 )
 def test_dot_adds_to_an_accumulator(case, backend):
     check(case, backend)
+
+
+LEVELS = (-1.0, -0.5, 0.25, 2.0, 7.5)
+
+
+def tables(
+    q: ts.Tensor["n", ts.u8],
+    x: ts.Tensor["n", ts.f16],
+    y: ts.Tensor["n", ts.f32],
+    ends: ts.Tensor["m", 3, ts.f16],
+    whole: ts.Tensor["m", 4, ts.i64],
+    pairs: ts.Tensor["m", 2, ts.bool_],
+    sums: ts.Tensor["m", ts.f32],
+):
+    for i in ts.tile.grid((n, 16)):
+        y[i : i + 16] = ts.tile.take(ts.tile.stack(LEVELS), q[i : i + 16])
+        j, last = i // 16, min(i + 16, n) - 1
+        ends[j, :] = ts.tile.stack((x[i], 0.5, x[last]))
+        whole[j, :] = ts.tile.stack([i, last, 2**40, -1], axis=-1)
+        pairs[j, :] = ts.tile.join(x[i] > 0, True)
+        sums[j] = sum((x[i].to(ts.f32), x[last].to(ts.f32), 3))
+
+
+def tables_reference(q, x, *_outputs):
+    starts = np.arange(0, len(q), 16)
+    last, ones = np.minimum(starts + 16, len(q)) - 1, np.ones(len(starts))
+    levels = np.array([*LEVELS, *[0.0] * 251], np.float32)
+    x64 = x.astype(np.float64)
+    return (
+        levels[q],
+        np.stack([x[starts], (ones / 2).astype(np.float16), x[last]], 1),
+        np.stack([starts, last, ones * 2**40, -ones], 1).astype(np.int64),
+        np.stack([x[starts] > 0, ones > 0], 1),
+        x64[starts] + x64[last] + 3,
+    )
+
+
+@conformance(
+    [
+        Case(
+            f"tables-{n}",
+            tables,
+            lambda rng, n=n, m=m: [
+                rng.integers(0, 8, n).astype(np.uint8),
+                rng.standard_normal(n).astype(np.float16),
+                Output((n,), ts.f32),
+                Output((m, 3), ts.f16),
+                Output((m, 4), ts.i64),
+                Output((m, 2), ts.bool_),
+                Output((m,), ts.f32),
+            ],
+            tables_reference,
+            [EXACT, EXACT, EXACT, EXACT, Tolerance(relative=1e-6)],
+        )
+        for n, m in ((1, 1), (37, 3))
+    ]
+)
+def test_numbers_become_tiles(case, backend):
+    check(case, backend)
+
+
+def methods_of_buffers(x: ts.Tensor["n", 6, ts.f32], y: ts.Tensor["n", ts.f32], z: ts.Tensor[6, 4, ts.f32]):
+    for i in ts.tile.grid((n, 4)):
+        buffer = ts.tile.alloc_shared((4, 6), ts.f32)
+        buffer[...] = x[i : i + 4, :]
+        ts.tile.barrier()
+        y[i : i + 4] = buffer.sum(axis=1) + buffer.max() - buffer.reshape(24)[5]
+        if i == 0:
+            z[:, :] = buffer.transpose()
+
+
+@conformance(
+    [
+        Case(
+            "methods-of-buffers",
+            methods_of_buffers,
+            lambda rng: [
+                rng.standard_normal((10, 6)).astype(np.float32),
+                Output((10,), ts.f32),
+                Output((6, 4), ts.f32),
+            ],
+            lambda x, _y, _z: (_by_fours(x.astype(np.float64)), x[:4].T),
+            [CLOSE, EXACT],
+        )
+    ]
+)
+def test_buffers_have_the_methods_of_tiles(case, backend):
+    check(case, backend)
+
+
+def _by_fours(x):
+    blocks = np.concatenate([x, np.zeros((-len(x) % 4, 6))]).reshape(-1, 4, 6)
+    return (blocks.sum(2) + blocks.max((1, 2))[:, None] - blocks[:, :1, 5]).ravel()[: len(x)]

@@ -108,7 +108,10 @@ def mask_of_shape(b: Builder, shape: tuple[int, ...], what: str, required: bool 
         raise TypeMismatchError(
             f"inside an `if` on {describe(b.predicate.type)}, {what} has the shape {shape}",
             code="predicate-shape",
-            help="the condition must broadcast to the shape of what is accessed",
+            help="the condition must broadcast to the shape of what is accessed"
+            if shape
+            else "an element is accessed once: give it ts.tile.sum(ts.tile.where(condition, x, 0)), ask "
+            "`if ts.tile.any(condition)`, or take an index tile, A[ts.tile.zeros((64,), ts.i32)]",
         )
     return broadcast_to(b, b.predicate.ssa, shape)
 

@@ -6,7 +6,7 @@ import ast
 import builtins
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, cast
 
 from xdsl.ir import Block, Operation
@@ -69,6 +69,11 @@ _INSTEAD: dict[Any, str] = {
     abs: "it takes one value",
     round: "use ts.tile.round",
     sum: "use ts.tile.sum",
+    any: "combine conditions with `or`; ts.tile.any(x) reduces a tile",
+    all: "combine conditions with `and`; ts.tile.all(x) reduces a tile",
+    getattr: "write x.name",
+    sorted: "use ts.tile.sort on a tile",
+    slice: "write bounds between brackets: x[i : i + 64]",
     pow: "use ts.tile.pow",
     float: "use ts.tile.cast(x, ts.f32)",
     int: "use ts.tile.cast(x, ts.i32)",
@@ -207,7 +212,10 @@ def _needs_constant(callee: Any, value: Any) -> LanguageError:
 
 def _cannot_call(callee: Any) -> LanguageError:
     name = getattr(callee, "__name__", None) or show(callee)
-    if isinstance(callee, DType):
+    if isinstance(callee, ModuleType):
+        name = name.replace("tessera.frontend.", "ts.")
+        help = f"call one of its functions: {', '.join(getattr(callee, '__all__', ()))}"
+    elif isinstance(callee, DType):
         help = f"convert with ts.tile.cast(x, {callee!r})"
     elif isinstance(callee, FunctionType):
         help = "decorate it with @ts.function to inline it"

@@ -161,8 +161,12 @@ def not_a_value(value: Any, what: str) -> TypeMismatchError:
         help = "a dtype is not a number; ts.tile.cast converts"
     if isinstance(value, str):
         help = 'text stands in print and assert alone: print(f"{x}")'
+    if isinstance(value, tuple | list):
+        help = "numbers become a tile by ts.tile.stack((1.0, 2.0)); of several values take one: value, place = …"
+    if isinstance(value, np.ndarray):
+        help = "pass the array as an argument; a few numbers become a tile by ts.tile.stack((1.0, 2.0))"
     if value is None:
-        help = "what may be missing is None in calls without it: ask `if bias is not None` first"
+        help = "helpers without return give None, and so is what may be missing: ask `if bias is not None` first"
     return TypeMismatchError(f"{what}: {show(value)} is not a tile or number", code="not-a-value", help=help)
 
 

@@ -28,6 +28,7 @@ from tessera.frontend.values import (
     AnyView,
     ContextValue,
     Scalar,
+    Shared,
     TensorValue,
     Text,
     Tile,
@@ -498,7 +499,7 @@ def get_attribute(b: Builder, owner: Any, name: str) -> Any:
         return _field(b, owner, name)
     if is_runtime(owner):
         names = ", ".join(attributes_of(owner))
-        known = instead(name, tile.functions()) if isinstance(owner, Tile | Scalar) else None
+        known = instead(name, tile.functions()) if isinstance(owner, Tile | Scalar | Shared | TensorValue) else None
         raise LanguageError(
             f"{show(owner)} has no attribute {name!r}",
             code="unknown-attribute",
@@ -535,7 +536,9 @@ def _missing_attribute(owner: Any, name: str) -> LanguageError:
     if is_module and owner.__name__ in ("tessera", tile.__name__):
         return missing_name("ts" if owner.__name__ == "tessera" else "ts.tile", name, dir(owner))
     help = nearest(name, dir(owner)) or "see the language reference for what there is"
-    if isinstance(owner, tuple):
+    if is_module and owner.__name__.startswith(tile.__name__):
+        help = nearest(name, owner.__all__) or f"it has {', '.join(owner.__all__)}"
+    elif isinstance(owner, tuple):
         help = "tuples and lists stay as they are: make a new one, xs + (value,)"
     what = owner.__name__.replace("tessera.frontend.", "ts.") if is_module else show(owner)
     return LanguageError(f"{what} has no {name!r}", code="unknown-name", help=help)

@@ -1,4 +1,4 @@
-"""Methods of tiles: `x.sum(axis=0)` means `ts.tile.sum(x, axis=0)`."""
+"""Methods of tiles, which shared buffers have, too: `x.sum(axis=0)` means `ts.tile.sum(x, axis=0)`."""
 
 from __future__ import annotations
 
@@ -74,5 +74,6 @@ for _function in _SAME:
     method(_function.__name__)(_alike(_function))
 for _name in (*(function.__name__ for function in _SAME), "reshape", "transpose"):
     attribute(Tile, _name)(_bound(_name))
+    attribute(Shared, _name)(_bound(_name))
 for _owner in (Tile, Scalar, Shared, bool, int, float):
     attribute(_owner, "astype")(_bound("astype"))

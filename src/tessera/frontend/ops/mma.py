@@ -118,6 +118,8 @@ def _compute(left: Tile | Shared, right: Tile | Shared, wanted: Any) -> str:
 
 
 def _dtype_help(left: Tile | Shared, right: Tile | Shared) -> str:
+    if {left.dtype, right.dtype} == {dtypes.i8, dtypes.u8}:
+        return "convert both: .to(ts.f16) holds their numbers, and sums are f32"
     wide, narrow = ("lhs", right) if left.dtype.bits > right.dtype.bits else ("rhs", left)
     return f"convert {wide}: .to({narrow.dtype!r}), or the other side to the wider type"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, cast
 
-from tessera.errors import TypeMismatchError
+from tessera.errors import LanguageError, TypeMismatchError
 from tessera.frontend.builder import Builder
 from tessera.frontend.constants import static_call
 from tessera.frontend.convert import apply, operand
@@ -62,3 +62,15 @@ def _parts(values: Sequence[Any]) -> Sequence[Any]:
 
 builtin(builtins.min, None)(_folded("minimum", "min"))
 builtin(builtins.max, None)(_folded("maximum", "max"))
+
+
+@builtin(builtins.sum, 1)
+def _sum(b: Builder, values: Any) -> Any:
+    """Add what a tuple holds, from the left."""
+    if not isinstance(values, tuple):
+        raise LanguageError(
+            f"sum takes a tuple, got {show(values)}",
+            code="needs-constant",
+            help="use ts.tile.sum(x) to add the elements of a tile",
+        )
+    return reduce(lambda total, value: apply(b, "add", total, value, what="sum"), cast("tuple[Any, ...]", values))

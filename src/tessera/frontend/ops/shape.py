@@ -17,10 +17,12 @@ from tessera.frontend.convert import (
     common_element,
     constant,
     default_element,
+    element_in_tiles,
     operand,
     reshape_to,
     static_int,
     static_shape,
+    to_ssa,
     to_tile,
 )
 from tessera.frontend.parts import part
@@ -30,7 +32,7 @@ from tessera.ir.tile.elementwise import ArangeOp
 from tessera.ir.tile.shape import TransposeOp
 from tessera.ir.tile.shared import SharedTransposeOp
 from tessera.ir.tile.types import describe
-from tessera.ir.types import element_type
+from tessera.ir.types import element_type, index
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType
 
@@ -52,7 +54,7 @@ def _reshape(b: Builder, x: Any, shape: Any) -> Tile:
         raise TypeMismatchError(
             f"reshape: {describe(source.type)} has {total} elements, {tuple(sizes)} has {prod(sizes)}",
             code="shape-mismatch",
-            help="keep the number of elements",
+            help="keep the number of elements; one size may be -1",
         )
     return Tile(reshape_to(b, source.ssa, sizes), source.policy)
 
@@ -111,6 +113,10 @@ def _expand_dims(b: Builder, x: Any, axis: Any) -> Tile:
 
 @compiles(tile.stack)
 def _stack(b: Builder, parts: Any, axis: Any) -> Tile:
+    numbers = _numbers(b, parts, "stack")
+    if numbers:
+        _position(b, axis, 1, "stack")
+        return numbers
     tiles = _alike(b, parts, "stack")
     rank = len(tiles[0].shape) + 1
     return _side_by_side(b, tiles, _position(b, axis, rank, "stack"))
@@ -118,6 +124,9 @@ def _stack(b: Builder, parts: Any, axis: Any) -> Tile:
 
 @compiles(tile.join)
 def _join(b: Builder, first: Any, second: Any) -> Tile:
+    numbers = _numbers(b, (first, second), "join")
+    if numbers:
+        return numbers
     tiles = _alike(b, (first, second), "join")
     return _side_by_side(b, tiles, len(tiles[0].shape))
 
@@ -182,6 +191,24 @@ def _alike(b: Builder, parts: Any, what: str) -> list[Tile]:
             help="give tiles of one shape; ts.tile.concatenate takes several sizes along its dimension",
         )
     return _of_one_dtype(b, tiles)
+
+
+def _numbers(b: Builder, parts: Any, what: str) -> Tile | None:
+    """Return the tile of scalars and Python numbers, None where there is anything else among them."""
+    if not isinstance(parts, tuple) or not parts:
+        return None
+    ready = [operand(b, part, what) for part in cast(tuple[Any, ...], parts)]
+    if any(isinstance(part, Tile) for part in ready):
+        return None
+    known = not any(isinstance(part, Value) for part in ready)
+    element = element_in_tiles(ready) if known else common_element(ready)
+    element = element_type(dtypes.i64) if element == index else element
+    places = Tile(b.emit(ArangeOp(len(ready), element_type(dtypes.i32))).result)
+    result = Tile(broadcast_to(b, to_ssa(b, ready[-1], element), (len(ready),)))
+    for number in reversed(range(len(ready) - 1)):
+        part = Scalar(to_ssa(b, ready[number], element))
+        result = cast(Tile, apply(b, "select", apply(b, "eq", places, number), part, result))
+    return result
 
 
 def _tiles(b: Builder, parts: Any, what: str) -> list[Tile]:

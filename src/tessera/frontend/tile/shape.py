@@ -80,12 +80,15 @@ def expand_dims(x: TileLike, axis: int | Sequence[int]) -> Tile:
 
 @tile_function
 def stack(parts: Sequence[TileLike], axis: int = 0) -> Tile:
-    """Put tiles of one shape side by side along a new dimension.
+    """Put tiles of one shape, or numbers, side by side along a new dimension.
 
-    Each part costs a selection of the whole result: meant for a few.
+    Each part costs a selection of the whole result: meant for a few. A table of numbers is such a tile:
+
+        levels = ts.tile.stack((-1.0, -0.5, 0.0, 0.5))
+        y[i:i+64] = ts.tile.take(levels, q[i:i+64])
 
     Args:
-        parts: compile-time tuple or list of tiles.
+        parts: compile-time tuple or list of tiles, or of scalars and Python numbers.
         axis: position of the new dimension in the result, counted from the end when negative.
 
     Returns:
@@ -102,8 +105,8 @@ def join(a: TileLike, b: TileLike) -> Tile:
     """Return pairs of the elements of two tiles: `stack((a, b), axis=-1)`.
 
     Args:
-        a: tile.
-        b: tile of the same shape.
+        a: tile, or a scalar or number.
+        b: tile of the same shape, or a scalar or number.
 
     Returns:
         Tile `(…, 2)` of the promoted dtype.

@@ -129,7 +129,7 @@ class Shared:
     """A buffer in the program's shared memory; made by `ts.tile.alloc_shared`.
 
     `buffer[stage]` is one stage of a buffer with a leading dimension, `buffer.T` a transposed view, and
-    `buffer[...] = tile` writes the whole buffer.
+    `buffer[...] = tile` writes the whole buffer. The methods of tiles read it: `buffer.sum(axis=0)`.
     """
 
     def __init__(self) -> None:
