@@ -204,6 +204,17 @@ class Tensor:
         except LanguageError as error:
             raise error.at(caller_location()) from None
 
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *items: Any) -> Any:
+            """Refuse a call: dimensions and dtype stand in brackets."""
+            raise LanguageError(
+                "ts.Tensor is called",
+                code="bad-annotation",
+                location=caller_location(),
+                help='it is an annotation, with brackets: ts.Tensor["M", 128, ts.f32]',
+            )
+
     if TYPE_CHECKING:
         # What a parameter annotated so can do inside a kernel; the class has no instances.
 
@@ -291,6 +302,15 @@ class ConstexprAnnotation(OneType):
 
     def __str__(self) -> str:
         return "ts.constexpr"
+
+    def __call__(self, *values: Any) -> Any:
+        """Refuse a call: a value is the parameter's default."""
+        raise LanguageError(
+            "ts.constexpr is called",
+            code="bad-annotation",
+            location=caller_location(),
+            help="it is an annotation: BLOCK: ts.constexpr = 64; in a kernel, numbers are constants as they are",
+        )
 
     def __getitem__(self, item: Any) -> ConstexprAnnotation:
         if isinstance(item, type):

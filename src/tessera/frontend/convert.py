@@ -364,7 +364,7 @@ def to_index(b: Builder, value: Any, what: str, far: bool = False) -> SSAValue:
     raise TypeMismatchError(
         f"{what} must be an integer scalar, got {show(value)}",
         code="bad-index",
-        help="cast floats to an integer type first; index tiles belong inside A[...]",
+        help="cast floats to an integer type first, divide integers with //; index tiles belong inside A[...]",
     )
 
 

@@ -39,7 +39,8 @@ def grid(*dims: tuple[Any, Any], order: tuple[int, ...] | None = None) -> Iterab
 
     The loop variables are the offsets of the program's tile, in elements. Programs may run in any order and
     at the same time; persistence and clusters belong to the schedule. Two grids one after the other in a kernel
-    are two launches in that order.
+    are two launches in that order. Every program begins with the values that names have before the grid, and what
+    it binds is its own: nothing is summed from program to program but in a tensor, by an atomic.
 
         for m, n in ts.tile.grid((M, 64), (N, 64)):
             C[m:m+64, n:n+64] = A[m:m+64, n:n+64]
