@@ -491,6 +491,35 @@ def test_elements_of_results_that_lie_in_one_place_do_so(dynamic):
         torch.testing.assert_close(*grads)
 
 
+SHARED = {
+    "windows": lambda x: x.tanh().unfold(1, 3, 1),
+    "windows of windows": lambda x: (x * 2).unfold(0, 2, 1).unfold(1, 3, 2),
+    "windows of columns": lambda x: x.mT.exp().mT.unfold(0, 3, 2),
+    "by strides": lambda x: x.sin().as_strided((x.shape[0] + 1, 4), (2, 1), 1),
+    "a matrix with what it is made of": lambda x: (x.sin().flatten().as_strided((4, 4), (1, 1)), x.sin() + 1),
+    "repeated windows": lambda x: x.sum(1).expand(3, -1).unfold(1, 2, 1),
+    "side by side": lambda x: (x.tanh().unfold(1, 2, 2), x.mT * 3, (x + 1)[:, ::2]),
+}
+"""Results whose elements share places in memory, each of which has a gradient of its own; the last ones do not."""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", SHARED)
+def test_gradients_of_elements_in_one_place_are_added_up(name, dtype):
+    compiled_once = torch.compile(SHARED[name], backend=compiled.backend)
+    for rows in (1, 3):
+        x = torch.randn(rows + 2, 7, dtype=dtype, requires_grad=True)
+        wide = x.detach().double().requires_grad_()
+        grads = []
+        for run, given in ((compiled_once, x), (SHARED[name], wide)):
+            found = run(given)
+            found = found if isinstance(found, tuple) else (found,)
+            torch.manual_seed(rows)
+            weights = [torch.randn(one.shape, dtype=torch.float64).to(dtype).to(one.dtype) for one in found]
+            grads.append(torch.autograd.grad(found, given, weights)[0].double())
+        assert (grads[0] - grads[1]).abs().max() <= 4 * torch.finfo(dtype).eps * grads[1].abs().max()
+
+
 ANY_SIZE = {
     "largest": lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True)[0],
     "largest, to the end": lambda x: F.max_pool2d(x, (2, 3), (2, 1), (1, 0), ceil_mode=True),

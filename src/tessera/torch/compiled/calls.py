@@ -9,6 +9,7 @@ from importlib import import_module
 from threading import Lock
 from typing import Any
 
+from tessera.torch.compiled import tangents
 from tessera.torch.compiled.attention import attended
 from tessera.torch.compiled.bags import bagged
 from tessera.torch.compiled.between import between
@@ -78,9 +79,10 @@ def instead() -> Generator[None]:
 
 
 def _put(change: int) -> None:
-    """Put the function that serves traced calls in the place of PyTorch's while any thread traces."""
+    """Put the functions that serve traced calls in the place of PyTorch's while any thread traces."""
     with _lock:
         _inside[0] += change
+        tangents.put(_inside[0] > 0)
         now = _functional.scaled_dot_product_attention
         if _inside[0] and now is _attention:
             _functional.scaled_dot_product_attention = _attended
