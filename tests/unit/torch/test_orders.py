@@ -185,6 +185,44 @@ def test_complex_numbers_and_real_ones(dtype: Any) -> None:
     same(function, (x.requires_grad_(), y.requires_grad_()), tolerance=1e-4 if dtype == torch.float32 else 1e-11)
 
 
+COMPLEX = {
+    "products": lambda a, b: (a @ b.mT, torch.einsum("ij,kj->ik", a, b.conj()), a.mH @ b, torch.mv(a, b[0])),
+    "batches": lambda a, b: (a.expand(3, 4, 5) @ (b.mH * 2), torch.bmm(a[None], b.mT[None])),
+    "products and what is added": lambda a, b: (
+        F.linear(a, b, b[:, 0]),
+        torch.addmm(a[:, :1], a, b.mH, beta=2, alpha=0.5),
+    ),
+    "of no terms": lambda a, b: (a[:, :0] @ b[:, :0].mT, b[:0] @ a.mT),
+    "conjugates": lambda a, b: ((a * b.conj()).sum(-1), a.conj().imag, (a.mH.imag * 2), torch.vdot(a[0], b[1])),
+    "functions": lambda a, b: (a.log(), a**2 + b**3, (a.square() ** 4).abs().log()),
+    "norms": lambda a, b: (a.norm(dim=1), torch.linalg.vector_norm(b), torch.linalg.vector_norm(a, 1, 0)),
+    "parts": lambda a, b: (
+        torch.cat(a.split((2, 3), 1)[::-1], 1),
+        torch.stack(b.unbind(-1)[::-1]),
+        a.chunk(2)[1] * b[:2],
+    ),
+    "moves": lambda a, b: (a.flip(1), b.flip(0, -1), a.repeat(2, 1, 3), F.pad(a, (1, -2, 0, 3)), F.pad(b, (-1, 2))),
+    "places": lambda a, b: (
+        a.roll(2, 1),
+        b.roll((1, -1), (0, 1)),
+        a[:, torch.tensor([4, 0, 0])],
+        b.index_select(0, PLACES),
+    ),
+}
+"""Functions of complex numbers; what is taken at places is not differentiated: it is put back by ATen."""
+PLACES = torch.tensor([3, 1, 1, 0, 2])
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_numbers_are_computed_with_in_kernels(name: str) -> None:
+    def function(u: Any, v: Any, x: Any, y: Any) -> Any:
+        found = COMPLEX[name](torch.complex(u, v), torch.complex(x, y))
+        return [torch.view_as_real(one) if one.is_complex() else one for one in found]
+
+    given = [torch.randn(4, 5, dtype=torch.float64).requires_grad_(name != "places") for _ in range(4)]
+    same(function, tuple(given), tolerance=1e-11)
+
+
 def test_complex_numbers_whose_squares_are_too_large_or_small() -> None:
     def function(x: Any, y: Any, size: Any) -> Any:
         a, b = torch.complex(x, y), torch.complex(y * size, x / size)

@@ -96,6 +96,7 @@ def is_complex(value: Any) -> bool:
 
 def as_held(tensor: Any) -> Any:
     """Return a tensor as Tessera has it: complex numbers as pairs."""
+    tensor = tensor.resolve_neg()
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 

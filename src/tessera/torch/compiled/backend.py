@@ -267,7 +267,7 @@ def _edges(graph: Converted) -> Edges:
 
 def _argument(order: Order | None, contiguous: bool, tensor: Any) -> Any:
     """Return an argument as the graph takes it."""
-    tensor = as_held(tensor.resolve_neg())
+    tensor = as_held(tensor)
     tensor = tensor if order is None else tensor.permute(order)
     return tensor.contiguous() if contiguous else tensor
 

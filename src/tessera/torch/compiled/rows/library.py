@@ -100,7 +100,8 @@ def _in_order(axis: int, descending: bool, x: Any) -> Any:
 
 
 @row("linalg_vector_norm.default")
-def _norm(c: Converter, x: Any, order: Any = 2, axes: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+def norm_of(c: Converter, x: Any, order: Any = 2, axes: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    """Return norms along dimensions, of all elements where none are named."""
     _check(c, x)
     rank = len(c.dims(x))
     along = list(range(rank)) if axes is None or axes == [] else [axis % rank for axis in axes] if rank else []
@@ -119,7 +120,8 @@ def _norm(c: Converter, x: Any, order: Any = 2, axes: Any = None, keepdim: bool 
 
 
 @row("repeat.default")
-def _repeated(c: Converter, x: Any, counts: Sequence[Any]) -> Any:
+def repeated(c: Converter, x: Any, counts: Sequence[Any]) -> Any:
+    """Return a tensor several times along each dimension."""
     times = [dim_of(count) for count in counts]
     own = [ONE] * (len(counts) - len(c.dims(x))) + list(c.dims(x))
     thin = [dim for size in own for dim in (ONE, size)]

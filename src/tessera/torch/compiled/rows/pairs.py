@@ -11,7 +11,19 @@ from tessera.numerics.dtypes import DType
 from tessera.target.dims import Dim
 from tessera.torch.compiled.convert import Converter, is_complex, is_value
 from tessera.torch.compiled.registry import complex_row
-from tessera.torch.compiled.rows.views import joined, select_scattered, selected, slice_scattered, sliced
+from tessera.torch.compiled.rows.library import norm_of, repeated
+from tessera.torch.compiled.rows.takes import indexed, taken_along
+from tessera.torch.compiled.rows.views import (
+    divided,
+    extended,
+    flipped,
+    joined,
+    select_scattered,
+    selected,
+    slice_scattered,
+    sliced,
+    unbound,
+)
 from tessera.torch.compiled.sizes import Unknown
 
 PAIR = Dim((), 2)
@@ -71,6 +83,46 @@ def _joined(c: Converter, tensors: Sequence[Any], axis: int = 0) -> Any:
     return joined(c, tensors, axis % (len(c.dims(tensors[0])) - 1))
 
 
+@complex_row("split_with_sizes.default", "split.Tensor")
+def _divided(c: Converter, x: Any, sizes: Any, axis: int = 0) -> Any:
+    return divided(c, x, sizes, axis % (len(c.dims(x)) - 1))
+
+
+@complex_row("unbind.int")
+def _unbound(c: Converter, x: Any, axis: int = 0) -> Any:
+    return unbound(c, x, axis % (len(c.dims(x)) - 1))
+
+
+@complex_row("flip.default")
+def _flipped(c: Converter, x: Any, axes: Sequence[int]) -> Any:
+    rank = len(c.dims(x)) - 1
+    return flipped(c, x, [axis % rank for axis in axes if rank])
+
+
+@complex_row("repeat.default")
+def _repeated(c: Converter, x: Any, counts: Sequence[Any]) -> Any:
+    return repeated(c, x, [*counts, 1])
+
+
+@complex_row("constant_pad_nd.default")
+def _extended(c: Converter, x: Any, pads: Sequence[Any], value: Any = 0) -> Any:
+    if value != 0:
+        raise Unknown("complex numbers other than 0 around a tensor")
+    return extended(c, x, [0, 0, *pads], 0)
+
+
+@complex_row("index_select.default")
+def _taken(c: Converter, x: Any, axis: int, index: Any) -> Any:
+    if len(c.dims(x)) == 1:
+        raise Unknown("elements of a number")
+    return taken_along(c, x, axis % (len(c.dims(x)) - 1), index)
+
+
+@complex_row("index.Tensor", "_unsafe_index.Tensor")
+def _indexed(c: Converter, x: Any, indices: Sequence[Any]) -> Any:
+    return indexed(c, x, indices)
+
+
 @complex_row("slice_scatter.default")
 def _slice_scattered(
     c: Converter, x: Any, part: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 1
@@ -117,7 +169,7 @@ def _converted(c: Converter, x: Any, **_how: Any) -> Any:
     return c.w.cast(x, c.result_dtype())
 
 
-@complex_row("neg.default")
+@complex_row("neg.default", "_neg_view.default")
 def _negated(c: Converter, x: Any) -> Any:
     return c.w.apply("neg", x)
 
@@ -194,6 +246,29 @@ def _sum(c: Converter, x: Any, axes: Any = None, keepdim: bool = False, dtype: A
     return c.w.apply("div", total, c.w.size(c.w.count(x, along), c.w_dtype(total))) if is_mean else total
 
 
+@complex_row("linalg_vector_norm.default")
+def _norm(c: Converter, x: Any, order: Any = 2, axes: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    length = c.w.apply("hypot", *_parts(c, x))
+    return norm_of(c, c.w.without(length, [len(c.dims(length)) - 1]), order, axes, keepdim)
+
+
+@complex_row("log.default")
+def _logarithm(c: Converter, x: Any) -> Any:
+    real, imaginary = _parts(c, x)
+    length = c.w.apply("hypot", real, imaginary)
+    return _joined_parts(c, c.w.apply("log", length), c.w.apply("atan2", imaginary, real))
+
+
+@complex_row("pow.Tensor_Scalar")
+def _power(c: Converter, x: Any, exponent: Any) -> Any:
+    if not _is_complex(c.node.args[0]) or exponent not in (1, 2, 3, 4):
+        raise Unknown("a power of complex numbers that is not 1, 2, 3 or 4")
+    if exponent == 1:
+        return x
+    square = _product(c, x, x)
+    return square if exponent == 2 else _product(c, square, x if exponent == 3 else square)
+
+
 @complex_row("exp.default")
 def _exponential(c: Converter, x: Any) -> Any:
     real, angle = _parts(c, x)
@@ -228,12 +303,47 @@ def _times(c: Converter, a: Any, b: Any) -> Any:
     if isinstance(b, complex):
         b, second = _number(c, b, [PAIR], c.result_dtype()), True
     if first and second and fn == "mul":
-        (u, v), (x, y) = _parts(c, a), _parts(c, b)
-        products = [c.w.apply("mul", one, other) for one, other in ((u, x), (v, y), (u, y), (v, x))]
-        return _joined_parts(c, c.w.apply("sub", *products[:2]), c.w.apply("add", *products[2:]))
+        return _product(c, a, b)
     if second and fn == "div":
         return _quotient(c, _as_pair(c, a, c.node.args[0]), b)
     return c.w.apply(fn, _beside(c, a, first), _beside(c, b, second))
+
+
+def _product(c: Converter, a: Any, b: Any) -> Any:
+    """Return the products of pairs, element by element."""
+    (u, v), (x, y) = _parts(c, a), _parts(c, b)
+    products = [c.w.apply("mul", one, other) for one, other in ((u, x), (v, y), (u, y), (v, x))]
+    return _joined_parts(c, c.w.apply("sub", *products[:2]), c.w.apply("add", *products[2:]))
+
+
+@complex_row("mm.default", "bmm.default")
+def _product_of(c: Converter, a: Any, b: Any) -> Any:
+    """Write a product of matrices as one of real numbers, of which each element of the right one is a matrix.
+
+    A pair on the left lies along a row as it is, and is multiplied by `x, y` above `-y, x`.
+    """
+    left, right = c.dims(a), c.dims(b)
+    split = [*right[:-2], PAIR, *right[-2:]]
+    (x, y), below = _parts(c, b), len(right) - 2
+    turned = _joined_parts(c, c.w.apply("neg", y), x)
+    above, under = (c.w.broadcast_to(c.w.with_ones(part, [below]), split) for part in (b, turned))
+    is_above = c.w.apply("eq", c.w.iota(split, below, dtypes.i64), 0)
+    wide = c.w.apply("select", is_above, above, under, dtype=c.w_dtype(b))
+    wide = c.w.reshape(wide, [*right[:-3], right[-3] * 2, right[-2] * 2])
+    found = c.w.contract(c.w.reshape(a, [*left[:-2], left[-2] * 2]), wide)
+    return c.w.reshape(found, c.result_dims())
+
+
+@complex_row("addmm.default", "baddbmm.default")
+def _product_added(c: Converter, bias: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+    if isinstance(beta, complex) or isinstance(alpha, complex):
+        raise Unknown("complex factors of a product and what is added")
+    found = _product_of(c, a, b)
+    found = found if alpha == 1 else c.w.apply("mul", found, c.ready(alpha, c.w_dtype(found)))
+    if beta == 0:
+        return found
+    bias = bias if beta == 1 else c.w.apply("mul", bias, c.ready(beta, c.w_dtype(found)))
+    return c.w.apply("add", found, c.w.broadcast_to(bias, c.dims(found)))
 
 
 def _quotient(c: Converter, a: Any, b: Any) -> Any:

@@ -72,6 +72,7 @@ FLOATS: dict[str, Formula] = {
 SAME: dict[str, Formula] = {
     **{f"mul.{kind}": _plain("mul") for kind in _KINDS},
     **{f"{name}.default": _plain(name) for name in ("neg", "abs", "maximum", "minimum")},
+    "_neg_view.default": _plain("neg"),
     "relu.default": lambda f, x: f("maximum", x, 0),
     "sign.default": _sign,
     "sgn.default": _sign,

@@ -41,7 +41,8 @@ def _cut(c: Converter, x: Any, dims: Sequence[Dim], axis: int) -> Any:
 
 
 @row("index_select.default")
-def _selected(c: Converter, x: Any, axis: int, index: Any) -> Any:
+def taken_along(c: Converter, x: Any, axis: int, index: Any) -> Any:
+    """Return the parts at places along a dimension, which an index of one dimension names."""
     _check_index(c, index)
     dims = c.result_dims()
     if not c.dims(x) or not c.dims(index):
@@ -64,7 +65,8 @@ def _embedded(c: Converter, weight: Any, index: Any, *_how: Any) -> Any:
 
 
 @row("index.Tensor", "_unsafe_index.Tensor")
-def _indexed(c: Converter, x: Any, indices: Sequence[Any]) -> Any:
+def indexed(c: Converter, x: Any, indices: Sequence[Any]) -> Any:
+    """Return elements at places along some dimensions."""
     given = {axis: index for axis, index in enumerate(indices) if index is not None}
     for index in given.values():
         _check_index(c, index)

@@ -94,7 +94,8 @@ def sliced(c: Converter, x: Any, axis: int = 0, start: Any = None, end: Any = No
 
 
 @row("split_with_sizes.default", "split.Tensor")
-def _split(c: Converter, x: Any, _sizes: Any, axis: int = 0) -> Any:
+def divided(c: Converter, x: Any, _sizes: Any, axis: int = 0) -> Any:
+    """Return parts that lie one after another along a dimension."""
     dims = list(c.dims(x))
     axis %= len(dims)
     parts: list[Any] = []
@@ -107,7 +108,8 @@ def _split(c: Converter, x: Any, _sizes: Any, axis: int = 0) -> Any:
 
 
 @row("unbind.int")
-def _unbound(c: Converter, x: Any, axis: int = 0) -> Any:
+def unbound(c: Converter, x: Any, axis: int = 0) -> Any:
+    """Return the parts of each place along a dimension."""
     return [selected(c, x, axis, index) for index in range(len(c.results_dims()))]
 
 
@@ -143,7 +145,8 @@ def slice_scattered(
 
 
 @row("constant_pad_nd.default")
-def _padded(c: Converter, x: Any, pads: Sequence[Any], value: Any = 0) -> Any:
+def extended(c: Converter, x: Any, pads: Sequence[Any], value: Any = 0) -> Any:
+    """Return a tensor with a number around it, or with fewer elements where a pad is negative."""
     rank, whole = len(c.dims(x)), c.result_dims()
     if not all(map(_has_sign, pads)):
         return _padded_or_cut(c, x, [*[0] * (rank - len(pads) // 2), *reversed(pads[::2])], whole, value)
@@ -209,7 +212,8 @@ def padded(c: Converter, x: Any, starts: Sequence[Dim], whole: Sequence[Dim], va
 
 
 @row("flip.default")
-def _turned(c: Converter, x: Any, axes: Sequence[int]) -> Any:
+def flipped(c: Converter, x: Any, axes: Sequence[int]) -> Any:
+    """Return a tensor whose last elements along some dimensions come first."""
     dims = c.dims(x)
     turned = {axis % len(dims) for axis in axes if dims}
     last = {axis: c.w.size(dims[axis] - 1, i64) for axis in turned}
