@@ -192,6 +192,12 @@ COMPLEX = {
         F.linear(a, b, b[:, 0]),
         torch.addmm(a[:, :1], a, b.mH, beta=2, alpha=0.5),
     ),
+    "made": lambda a, b: (
+        torch.zeros(4, 9, dtype=a.dtype).slice_scatter(a.detach(), 1, 1, 6),
+        a.new_empty(2, 3).fill_(1j) * a[:2, :3],
+        torch.empty_like(b).copy_(a),
+        b.new_empty_strided((4, 5), (1, 4)).copy_(b * 2),
+    ),
     "of no terms": lambda a, b: (a[:, :0] @ b[:, :0].mT, b[:0] @ a.mT),
     "conjugates": lambda a, b: ((a * b.conj()).sum(-1), a.conj().imag, (a.mH.imag * 2), torch.vdot(a[0], b[1])),
     "functions": lambda a, b: (a.log(), a**2 + b**3, (a.square() ** 4).abs().log()),

@@ -145,9 +145,12 @@ def _where(c: Converter, condition: Any, a: Any, b: Any) -> Any:
 
 
 @complex_row("full.default", "full_like.default", "new_full.default", "scalar_tensor.default")
-@complex_row("zeros.default", "zeros_like.default", "new_zeros.default")
+@complex_row(
+    "zeros.default", "zeros_like.default", "new_zeros.default", "empty.memory_format", "empty_permuted.default"
+)
+@complex_row("empty_like.default", "new_empty.default", "new_empty_strided.default")
 def _full(c: Converter, *given: Any, **_where: Any) -> Any:
-    value = 0 if "zeros" in str(c.node.target) else given[-1]
+    value = given[-1] if "full" in str(c.node.target) or "scalar" in str(c.node.target) else 0
     if not isinstance(value, int | float | complex):
         raise Unknown("a number that is known when the graph runs")
     return _number(c, complex(value), c.result_dims(), c.result_dtype())
