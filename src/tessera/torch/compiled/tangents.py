@@ -12,18 +12,19 @@ from typing import Any
 
 torch: Any = import_module("torch")
 _schemas: Any = import_module("torch._functorch._aot_autograd.schemas")
-_Guess: Any = _schemas.MemoryFormatMeta
-_guess: Any = _Guess.from_tensor
+_Guess: Any = getattr(_schemas, "MemoryFormatMeta", None)  # PyTorch's own: other versions may lack it
+_guess: Any = getattr(_Guess, "from_tensor", None)
 
 
 def put(is_tracing: bool) -> None:
     """Let PyTorch ask for contiguous gradients of results whose elements may share places, or guess as it does."""
-    _Guess.from_tensor = staticmethod(_laid_out if is_tracing else _guess)
+    if _guess is not None:
+        _Guess.from_tensor = staticmethod(_laid_out if is_tracing else _guess)
 
 
 def _laid_out(result: Any, *args: Any, **named: Any) -> Any:
     found = _guess(result, *args, **named)
-    if found is None or found.stride is None or not may_share(found.size, found.stride):
+    if getattr(found, "stride", None) is None or not may_share(found.size, found.stride):
         return found
     return _Guess(memory_format=torch.contiguous_format)
 
