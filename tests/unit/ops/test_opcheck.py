@@ -32,7 +32,7 @@ def cases():
         "norm_rows_quantised": (x, None, None, w, None, 1e-5, 0.0, 0, False, "fp8_e4m3", 8),
         "run_places": (sorted_,),
         "runs": (sorted_, places, 3),
-        "scatter_rows": (x, torch.tensor([1, 4, 1]), torch.randn(3, 16), "sum"),
+        "scatter_rows": (x, torch.tensor([1, 4, 1]), torch.randn(3, 16), "sum", True),
         "wide_integers": (torch.randint(0, 9, (40,), dtype=torch.int32),),
     }
 

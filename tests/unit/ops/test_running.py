@@ -7,6 +7,7 @@ import pytest
 
 import tessera as ts
 from tessera import ops as op
+from tessera.ops.running import logarithms, steps
 from tests.unit.ops import library as lib
 
 SCANS = {"cumsum": (op.cumsum, np.cumsum), "cumprod": (op.cumprod, np.cumprod)}
@@ -247,3 +248,37 @@ def test_kernels_compile_without_a_device():
 def test_costs():
     assert op.cumsum.bytes((4, 8), ts.bf16) == 4 * 8 * 2 * 2
     assert op.cumprod.flops((4, 8)) == 32
+
+
+PARTS = [((2, 1000), {"BA": 2, "BN": 64}), ((1, 129), {"BA": 1, "BN": 32}), ((2, 70, 40), {"BN": 8, "BB": 32})]
+
+
+@pytest.mark.parametrize("kind", ["sum", "prod", "logarithms"])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("shape", "block"), PARTS, ids=str)
+@pytest.mark.parametrize("each", [1, 2, 5])
+def test_parts_go_on_where_the_one_before_ends(kind, reverse, shape, block, each):
+    x = np.random.default_rng(4).uniform(0.95, 1.05, shape).astype(np.float32)
+    y, parts = np.full_like(x, 99), -(-shape[1] // block["BN"] // each)
+    if kind == "logarithms":
+        x[0, :90] = -np.inf
+        logarithms.run(x, y, ts.f64, block, parts, each)
+        exact = np.logaddexp.accumulate(x.astype(np.float64), 1)
+    else:
+        steps.run(x, y, kind, reverse, ts.f64, block, parts, each)
+        turned = np.flip(x, 1) if reverse else x
+        exact = (np.cumsum if kind == "sum" else np.cumprod)(turned.astype(np.float64), 1)
+        exact = np.flip(exact, 1) if reverse else exact
+    lib.close(y, exact, ts.f32, 8)
+
+
+def test_parts_compile_for_gpus():
+    from tessera.ops.running import kernels, logarithm_kernels
+
+    for target in ("sm_80", "sm_90a"):
+        for rows in (True, False):
+            block = {"BA": 1, "BN": 512} if rows else {"BN": 16, "BB": 32}
+            own = {"T": ts.bf16, "S": ts.f32, **block}
+            sums, logarithms_ = (one.rows if rows else one.columns for one in (kernels, logarithm_kernels))
+            assert sums.compile(target=target, Y=ts.bf16, kind="sum", reverse=True, acc=ts.f32, **own)
+            assert logarithms_.compile(target=target, acc=ts.f32, **own)

@@ -1,4 +1,4 @@
-"""Rows that are put or combined at places, on a CPU in turn: against NumPy in float64."""
+"""Rows that are put or combined at places, in turn and by atomic operations: against NumPy in float64."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tessera.ops.lookup import atomic
 from tessera.ops.lookup.scatter_steps import SCATTER
 
 COMBINED = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "put": lambda _, one: one}
@@ -13,10 +14,41 @@ DTYPES = (np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int64, np.u
 SHAPES = [(5, 7, 6), (30, 9, 1), (4, 300, 33), (3, 1, 600)]
 
 
+def in_turn(x, index, source, kind):
+    return SCATTER.fresh(x, index, source, kind, True)[0]
+
+
+def by_atomic_operations(x, index, source, kind):
+    out = np.full_like(x, 99)
+    atomic.scatter(x, index, source, out, kind)
+    return out
+
+
 @pytest.mark.parametrize("kind", COMBINED)
 @pytest.mark.parametrize(("rows", "length", "width"), SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_rows_are_combined_in_their_order(kind, rows, length, width, dtype):
+    check(in_turn, kind, rows, length, width, dtype)
+
+
+@pytest.mark.parametrize("kind", atomic.KINDS)
+@pytest.mark.parametrize(("rows", "length", "width"), [(5, 7, 6), (300, 1700, 1), (4, 300, 3), (1, 2100, 1)], ids=str)
+@pytest.mark.parametrize("dtype", [*DTYPES, np.int8, np.int16, np.int32], ids=str)
+def test_atomic_operations_combine_the_same(kind, rows, length, width, dtype):
+    check(by_atomic_operations, kind, rows, length, width, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:4], ids=str)
+def test_extremes_of_what_is_no_number_are_none(dtype):
+    special = np.array([np.nan, -np.nan, np.inf, -np.inf, -0.0, 0.0, -1.5, 2.5], np.float64)
+    first, second = (one.reshape(-1, 1).astype(dtype) for one in np.meshgrid(special, special))
+    index = np.arange(64)
+    for kind, function in (("max", np.maximum), ("min", np.minimum)):
+        found = by_atomic_operations(first, index, second, kind)
+        assert np.array_equal(found.astype(float), function(first.astype(float), second.astype(float)), equal_nan=True)
+
+
+def check(scatter, kind, rows, length, width, dtype):
     rng = np.random.default_rng(1)
     given = [rng.integers(1, 3, (count, width)) for count in (rows, length)]
     exact = np.issubdtype(dtype, np.integer)
@@ -29,7 +61,7 @@ def test_rows_are_combined_in_their_order(kind, rows, length, width, dtype):
         for row, one in zip(index, wide, strict=True):
             if 0 <= row < rows:
                 wanted[row] = COMBINED[kind](wanted[row], one)
-        (found,) = SCATTER.fresh(x, index, source, kind)
+        found = scatter(x, index, source, kind)
         wanted = wanted.astype(dtype)
     if exact or kind in ("put", "max", "min"):
         assert np.array_equal(found, wanted)

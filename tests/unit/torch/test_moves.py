@@ -1,6 +1,7 @@
 """Ops that move elements in `torch.compile(backend="tessera")`: eager PyTorch says what they give, both ways."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
 from tessera.torch.compiled import backend as compiled  # noqa: E402 - only where PyTorch is
+from tessera.torch.compiled.rows import scatters  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -598,3 +600,19 @@ def test_gradients_of_circular_pads_are_rounded_once(dtype):
     wide = x.detach().double().requires_grad_()
     (exact,) = torch.autograd.grad(pad(wide), wide, w.double())
     assert (found.double() - exact).abs().max() <= torch.finfo(dtype).eps * exact.abs().max()
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_sums_have_an_order_where_pytorch_is_asked_for_one(in_order, monkeypatch):
+    asked, fresh = [], scatters.SCATTER.fresh
+    note = SimpleNamespace(fresh=lambda *given: asked.append(given[-1]) or fresh(*given))
+    monkeypatch.setattr(scatters, "SCATTER", note)
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(in_order)
+    try:
+        x, places = torch.zeros(3, 5), torch.randint(0, 5, (3, 7))
+        run = torch.compile(lambda x, i, y: x.scatter_add(1, i, y), backend=compiled.backend)
+        run(x, places, torch.ones(3, 7))
+    finally:
+        torch.use_deterministic_algorithms(before)
+    assert asked == [in_order]

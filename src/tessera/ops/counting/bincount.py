@@ -11,7 +11,7 @@ import numpy as np
 
 from tessera.driver.compile import compile as compiled
 from tessera.errors import CallError, caller_location
-from tessera.numerics.dtypes import DType, i64
+from tessera.numerics.dtypes import DType, i32, i64
 from tessera.ops import arrays, reduce, rows
 from tessera.ops.counting import kernels
 from tessera.ops.counting.steps import COUNT, WIDE
@@ -78,7 +78,7 @@ class Bincount:
             target: as for `ts.compile`.
             dump: as for `ts.compile`.
         """
-        return compiled(kernels.numbers, target, dump, {}, I=dtype)
+        return compiled(kernels.numbers, target, dump, {}, I=dtype, N=i32)
 
     @staticmethod
     def flops(shape: Sequence[int]) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tessera.driver.compile import compile as compiled
 from tessera.errors import CallError, caller_location
-from tessera.numerics.dtypes import DType, f32
+from tessera.numerics.dtypes import DType, f32, i32
 from tessera.ops import arrays, reduce, rows
 from tessera.ops.counting import kernels
 from tessera.ops.counting.steps import RANGES
@@ -86,7 +86,7 @@ class Histogram:
             target: as for `ts.compile`.
             dump: as for `ts.compile`.
         """
-        return compiled(kernels.ranges, target, dump, {}, F=dtype, acc=rows.accumulator(dtype))
+        return compiled(kernels.ranges, target, dump, {}, F=dtype, N=i32, acc=rows.accumulator(dtype))
 
     @staticmethod
     def flops(shape: Sequence[int]) -> int:

@@ -11,12 +11,13 @@ INTEGERS = (ts.i8, ts.u8, ts.i16, ts.i32, ts.i64)
 I = ts.dtype_var("I", *INTEGERS)  # noqa: E741
 F = ts.dtype_var("F", ts.bf16, ts.f16, ts.f32, ts.f64)
 T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64, *INTEGERS)
+N = ts.dtype_var("N", ts.i32, ts.i64)
 Y = ts.dtype_var("Y", ts.bf16, ts.f16, ts.f32, ts.f64, ts.i64)
 A, L, C, K = ts.dims("A L C K")
 
 
 @ts.kernel
-def numbers(x: ts.Tensor[L, I], counts: ts.Tensor[C, ts.i64], BL: Constant = 256):
+def numbers(x: ts.Tensor[L, I], counts: ts.Tensor[C, N], BL: Constant = 256):
     """Count how often each number is there."""
     for t in ts.tile.grid((L, BL)):
         if t + ts.tile.arange(BL, dtype=ts.i64) < L:
@@ -24,7 +25,7 @@ def numbers(x: ts.Tensor[L, I], counts: ts.Tensor[C, ts.i64], BL: Constant = 256
 
 
 @ts.kernel
-def ranges(x: ts.Tensor[L, F], counts: ts.Tensor[C, ts.i64], low: F64, high: F64, acc: Constant, BL: Constant = 256):
+def ranges(x: ts.Tensor[L, F], counts: ts.Tensor[C, N], low: F64, high: F64, acc: Constant, BL: Constant = 256):
     """Count the elements of ranges of one width from `low` to `high`, which is in the last."""
     for t in ts.tile.grid((L, BL)):
         first, last = low.to(acc), high.to(acc)

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.numerics.dtypes import i64, u8
+from tessera.numerics.dtypes import i32, i64, u8
 from tessera.ops import arrays, rows
 from tessera.ops.counting import kernels
 from tessera.ops.running.steps import CUMSUM
 from tessera.ops.steps import Arguments, Step, like
+
+
+def _counts(x: Any, count: int) -> Any:
+    """Return as many zeros; where they fit, in i32, which GPUs add up in shared memory."""
+    found = like(x, (count,), i32 if int(x.shape[0]) < 2**31 else i64)
+    arrays.zero(found)
+    return found
 
 
 def _count_results(x: Any, count: Any) -> Arguments:
@@ -16,9 +23,12 @@ def _count_results(x: Any, count: Any) -> Arguments:
 
 
 def _launch_count(results: Arguments, x: Any, count: int) -> None:
-    arrays.zero(results[0])
-    if 0 not in x.shape and int(count):
-        kernels.numbers(x, results[0])
+    if not int(count):
+        return
+    counts = _counts(x, int(count))
+    if 0 not in x.shape:
+        kernels.numbers(x, counts)
+    kernels.convert(counts, results[0])
 
 
 COUNT = Step("bincount", "(Tensor x, SymInt count) -> Tensor", _count_results, _launch_count)
@@ -42,8 +52,7 @@ def _range_results(x: Any, bins: Any, low: float, high: float) -> Arguments:
 
 
 def _launch_ranges(results: Arguments, x: Any, bins: int, low: float, high: float) -> None:
-    counts = like(x, (bins,), i64)
-    arrays.zero(counts)
+    counts = _counts(x, int(bins))
     if 0 not in x.shape:
         kernels.ranges(x, counts, low, high, acc=rows.accumulator(arrays.dtype_of(x)))
     kernels.convert(counts, results[0])

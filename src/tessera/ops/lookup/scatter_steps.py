@@ -6,16 +6,16 @@ from math import prod
 from typing import Any
 
 from tessera.ops import arrays, rows
-from tessera.ops.lookup import kernels
+from tessera.ops.lookup import atomic, kernels
 from tessera.ops.lookup.steps import blocks, by_rows, in_turn, on_cpu
 from tessera.ops.steps import Arguments, Step, like
 
 
-def _results(x: Any, index: Any, source: Any, kind: str) -> Arguments:
+def _results(x: Any, index: Any, source: Any, kind: str, in_order: bool) -> Arguments:
     return (like(x, x.shape),)
 
 
-def _launch(results: Arguments, x: Any, index: Any, source: Any, kind: str) -> None:
+def _launch(results: Arguments, x: Any, index: Any, source: Any, kind: str, in_order: bool) -> None:
     (out,) = results
     if not prod(out.shape):
         return
@@ -26,6 +26,10 @@ def _launch(results: Arguments, x: Any, index: Any, source: Any, kind: str) -> N
         in_turn(x, index, source, out, kind)
         return
     dtype = arrays.dtype_of(x)
+    is_free = kind in atomic.KINDS and not (in_order and kind == "sum" and dtype.is_float)
+    if is_free and int(x.shape[1]) <= atomic.WIDEST:
+        atomic.scatter(x, index, source, out, kind)
+        return
     acc = rows.accumulator(dtype) if dtype.is_float else dtype
     order = by_rows(index, int(x.shape[0]), -1)
     if int(x.shape[1]) == 1:
@@ -35,8 +39,11 @@ def _launch(results: Arguments, x: Any, index: Any, source: Any, kind: str) -> N
         kernels.scatter_rows(x, source, *order, out, adds=kind == "sum", acc=acc, **blocks(x))
 
 
-SCATTER = Step("scatter_rows", "(Tensor x, Tensor index, Tensor source, str kind) -> Tensor", _results, _launch)
+SCATTER = Step(
+    "scatter_rows", "(Tensor x, Tensor index, Tensor source, str kind, bool in_order) -> Tensor", _results, _launch
+)
 """Rows `(V, N)` of `x`, with those of `source` `(L, N)` added to the rows `(L,)` that an index says, in their order, or
 the last one of each row in its place (`kind`: `sum` or `put`); rows of one element may also be combined by `prod`,
-`max` and `min`. A number that is no row's is passed over. On a CPU the source may be one row `(1, N)`, which is taken
+`max` and `min`. A number that is no row's is passed over. Unless sums are wanted `in_order`, narrow rows of floats are
+added up on GPUs in an order that differs from run to run. On a CPU the source may be one row `(1, N)`, which is taken
 each time."""

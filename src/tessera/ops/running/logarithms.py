@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from tessera.numerics.dtypes import DType
 from tessera.ops import arrays, axes
 from tessera.ops.reduce.steps import blocks
 from tessera.ops.running import logarithm_kernels as kernels
-from tessera.ops.running.steps import summed_in
+from tessera.ops.running.steps import parts_of, summed_in
 from tessera.ops.steps import Arguments, Step, like
 
 _BLOCK = 512
@@ -22,9 +24,30 @@ def _launch(results: Arguments, x: Any) -> None:
     if 0 in x.shape:
         return
     shape, dtype = tuple(map(int, x.shape)), arrays.dtype_of(x)
-    kernel: Any = kernels.rows if len(shape) == 2 else kernels.columns
     acc = summed_in(dtype, dtype, arrays.view(x, "input").device.kind)
-    kernel(x, results[0], acc=acc, **blocks(shape, _BLOCK))
+    block = blocks(shape, _BLOCK)
+    run(x, results[0], acc, block, *parts_of(x, block))
+
+
+def run(x: Any, y: Any, acc: DType, block: Mapping[str, int], parts: int, each: int) -> None:
+    """Write the logarithms along a dimension, in parts where there are several.
+
+    Args:
+        x: rows `(A, N)` or blocks `(A, N, B)`.
+        y: what is written, as `x`.
+        acc: what they are computed in.
+        block: of a program.
+        parts: how many.
+        each: blocks of one.
+    """
+    by_rows, starts = len(x.shape) == 2, None
+    if parts > 1:
+        totals, starts = (like(x, (x.shape[0], parts, *x.shape[2:]), acc) for _ in range(2))
+        (kernels.row_totals if by_rows else kernels.column_totals)(x, totals, each=each, **block)
+        own = blocks(tuple(map(int, totals.shape)), _BLOCK)
+        run(totals, starts, acc, own, 1, -(-parts // own["BN"]))
+    kernel: Any = kernels.rows if by_rows else kernels.columns
+    kernel(x, starts, y, acc=acc, each=each, **block)
 
 
 LOGCUMSUMEXP = Step("logcumsumexp", "(Tensor x) -> Tensor", _results, _launch)

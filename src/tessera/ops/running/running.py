@@ -43,8 +43,8 @@ class Running:
 
         Args:
             input: f64, f32, bf16, f16, integers or bool.
-            dim: the dimension, counted from the end when negative. A program goes along it from end to end, so many
-                short rows are faster than few long ones.
+            dim: the dimension, counted from the end when negative. GPUs take a long one of few rows in parts, whose
+                elements are read twice; CPUs go along it from end to end.
             dtype: of the result, one of floating point numbers; by default that of `input`, i64 for integers.
             out: array for the result.
 
@@ -132,7 +132,8 @@ class Running:
         sizes = dict(zip("ANB", found, strict=True)) if found[2] != 1 else {"A": found[0], "N": found[1]}
         result = dtype if dtype.is_float else i64
         given: dict[str, Any] = {"T": dtype, "Y": result, "kind": self.kind, "reverse": False}
-        given |= {"acc": summed_in(dtype, result, target or ""), **blocks(tuple(sizes.values()))}
+        acc = summed_in(dtype, result, target or "")
+        given |= {"acc": acc, "starts": None, **blocks(tuple(sizes.values()))}
         return compiled(forward_kernel(tuple(sizes.values())), target, dump, sizes, **given)
 
     @staticmethod

@@ -7,11 +7,14 @@ from functools import partial
 from math import prod
 from typing import Any
 
+import torch
+
 from tessera.ir.graph.points import CastOp, FullOp
-from tessera.ir.graph.types import ONE, ZERO, array_type, ordered
+from tessera.ir.graph.types import ONE, ZERO, ArrayType, array_type, ordered
 from tessera.ir.graph.views import BroadcastOp, ReshapeOp
 from tessera.numerics import dtypes
 from tessera.numerics.functions import identity_of
+from tessera.ops.counting.steps import COUNT
 from tessera.ops.lookup.scatter_steps import SCATTER
 from tessera.ops.lookup.steps import BACKWARD
 from tessera.runtime.device import CPU
@@ -46,7 +49,8 @@ def _rows_put(c: Converter, x: Any, index: Any, source: Any, kind: str) -> Any:
     source = c.w.cast(source, c.w_dtype(x))
     if kind == "sum" and c.device.type == CPU.kind and _is_zero(x) and c.dims(source)[0] == c.dims(index)[0]:
         return c.library(partial(_summed, -1), [source, index], [array_type(x)], [count])[0]
-    return c.library(partial(_scattered, kind), [x, index, source], [array_type(x)])[0]
+    in_order = torch.are_deterministic_algorithms_enabled()
+    return c.library(partial(_scattered, kind, in_order), [x, index, source], [array_type(x)])[0]
 
 
 def _is_zero(x: Any) -> bool:
@@ -56,8 +60,8 @@ def _is_zero(x: Any) -> bool:
     return isinstance(x.owner, FullOp) and x.owner.number == 0
 
 
-def _scattered(kind: str, x: Any, index: Any, source: Any) -> Any:
-    return SCATTER.fresh(x, index, source, kind)
+def _scattered(kind: str, in_order: bool, x: Any, index: Any, source: Any) -> Any:
+    return SCATTER.fresh(x, index, source, kind, in_order)
 
 
 @row("embedding_dense_backward.default")
@@ -195,8 +199,14 @@ def _histogram(c: Converter, x: Any, bins: int = 100, min: float = 0, max: float
     place = c.w.apply("div", c.w.apply("mul", c.w.apply("sub", x, low), float(bins)), width)
     place = c.w.apply("minimum", c.w.cast(place, dtypes.i64), bins - 1)
     inside = c.w.apply("and", c.w.apply("ge", x, low), c.w.apply("le", x, high))
-    none = c.w.broadcast_to(c.w.full(0, dtype), c.result_dims())
-    return scattered(c, none, 0, c.w.apply("select", inside, place, bins, dtype=dtypes.i64), 1, "sum")
+    place = c.w.apply("select", inside, place, bins, dtype=dtypes.i64)
+    count = partial(_counted, bins)
+    (found,) = c.library(count, [place], [ArrayType.of(c.result_dims(), dtypes.i64)])
+    return c.w.cast(found, dtype)
+
+
+def _counted(bins: int, place: Any) -> Any:
+    return COUNT.fresh(place, bins)
 
 
 _KINDS = {"sum": "sum", "mean": "sum", "prod": "prod", "amax": "max", "amin": "min"}

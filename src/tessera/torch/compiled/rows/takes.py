@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from tessera import ops
-from tessera.ir.graph.types import ONE, ZERO, array_type, ordered, product
+from tessera.ir.graph.types import ONE, ZERO, ArrayType, ordered, product
 from tessera.numerics import dtypes
+from tessera.ops.running.steps import CUMSUM
 from tessera.target.dims import Dim
 from tessera.torch.compiled.convert import Converter, is_value
 from tessera.torch.compiled.registry import row
@@ -100,12 +101,14 @@ def _filled(c: Converter, x: Any, mask: Any, source: Any) -> Any:
     """Write elements of a source in order where a mask is true."""
     dims = c.result_dims()
     here, x = c.w.broadcast_to(mask, dims), c.w.broadcast_to(x, dims)
-    flat = c.w.reshape(c.w.cast(here, dtypes.i64), [product(dims)])
-    (count,) = c.library(_counted, [c.copied(flat)], [array_type(flat)])
+    size = product(dims)
+    wide = dtypes.i32 if size.is_static and size.scale < 2**31 else dtypes.i64
+    flat = c.copied(c.w.reshape(c.w.cast(here, dtypes.u8), [size]))
+    (count,) = c.library(partial(_counted, wide.name), [flat], [ArrayType.of([size], wide)])
     place = c.w.apply("sub", c.w.reshape(count, dims), 1)
     values = c.w.reshape(source, [product(c.dims(source))])
     return c.w.apply("select", here, c.w.take(values, [place], dims), x, dtype=c.w_dtype(x))
 
 
-def _counted(x: Any) -> Any:
-    return ops.cumsum(x, 0)
+def _counted(wide: str, x: Any) -> Any:
+    return CUMSUM.fresh(x.reshape(1, -1), wide)[0].reshape(-1)
