@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,9 @@ from tessera.numerics.functions import FUNCTIONS, ROUGH, ROUGH_ERROR, rough
 
 EXACT: dict[str, Callable[..., Any]] = {
     **{name: getattr(np, name) for name in ("expm1", "log", "log2", "log10", "log1p", "tanh")},
+    "acos": np.arccos,
+    "asin": np.arcsin,
+    "erfc": np.vectorize(math.erfc),
     "pow": np.power,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
 }
@@ -31,7 +35,7 @@ class Units(Arrays):
     def unit(self, instruction: str, x: Value) -> Value:
         given = np.asarray(x.held, np.float64)
         name = instruction.split(".")[0]
-        exact = {"ex2": np.exp2, "lg2": np.log2, "rcp": np.reciprocal}[name](given)
+        exact = {"ex2": np.exp2, "lg2": np.log2, "rcp": np.reciprocal, "sqrt": np.sqrt}[name](given)
         sign = self.rng.choice((-1.0, 1.0), given.shape)
         found = exact * (1 + 2.0**-22 * sign)
         if name == "lg2":

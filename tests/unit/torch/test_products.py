@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from tessera.graph import products
+from tessera.ir.graph.sums import ContractOp
+from tessera.ir.graph.types import array_type
 
 torch: Any = pytest.importorskip("torch")
 tessera_torch: Any = pytest.importorskip("tessera.torch")
+backend: Any = pytest.importorskip("tessera.torch.compiled.backend")
 
 
 class Layers(torch.nn.Module):
@@ -44,3 +47,30 @@ def test_training(dtype: Any, monkeypatch: pytest.MonkeyPatch):
             torch.testing.assert_close(one.double(), two, rtol=0, atol=limit)
     ran = tessera_torch.explain(compiled, x)
     assert [part.ops[0] for graph in ran.graphs for part in graph.kernels] == ["matmul", "matmul"]
+
+
+PRODUCTS = {
+    "mm": (torch.mm, (32, 16), (16, 24)),
+    "bmm": (torch.bmm, (3, 32, 16), (3, 16, 24)),
+    "addmm": (lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2), (24,), (32, 16), (16, 24)),
+    "baddbmm": (lambda c, a, b: torch.baddbmm(c, a, b, beta=0.5), (3, 32, 24), (3, 32, 16), (3, 16, 24)),
+    "addbmm": (torch.addbmm, (32, 24), (3, 32, 16), (3, 16, 24)),
+    "einsum": (lambda a, b: torch.einsum("bij,kj->ibk", a, b), (4, 32, 16), (24, 16)),
+    "tensordot": (lambda a, b: torch.tensordot(a, b, ([1, 2], [0, 1])), (8, 4, 16), (4, 16, 24)),
+    "cdist": (torch.cdist, (32, 16), (24, 16)),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_of_16_bit_floats_are_not_of_wider_ones(name):
+    function, *shapes = PRODUCTS[name]
+    given = [torch.randn(shape, dtype=torch.bfloat16, requires_grad=True) for shape in shapes]
+    ran = []
+    backend.watching.append(ran)
+    try:
+        torch.compile(function, backend=backend.backend)(*given).float().sum().backward()
+    finally:
+        backend.watching.remove(ran)
+    products = [op for one, *_ in ran for op in one._program.module.walk() if isinstance(op, ContractOp)]
+    assert len(products) >= 3
+    assert {array_type(value).dtype.name for op in products for value in op.operands} == {"bf16"}

@@ -76,3 +76,21 @@ def test_hyperbolic_functions_of_all_sizes(function):
     for x in (near, near.double(), (near * 7).double(), near.bfloat16()):
         found, exact = torch.compile(function, backend=compiled.backend)(x), function(x.double())
         torch.testing.assert_close(found, exact.to(x.dtype), rtol=torch.finfo(x.dtype).eps * 4, atol=0, equal_nan=True)
+
+
+NAMED = ("asinh", "acosh", "atanh", "sinh", "cosh", "erfinv", "erfc", "asin", "acos", "log1p", "expm1")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", [*NAMED, "logsigmoid"])
+def test_functions_are_exact_for_their_size(name, dtype):
+    function = getattr(torch, name, None) or getattr(torch.nn.functional, name)
+    small = torch.randn(3000, dtype=torch.float64) * 2.0 ** torch.randint(-30, 7, (3000,))
+    special = torch.tensor([0.0, -0.0, 1.0, -1.0, float("inf"), -float("inf"), float("nan"), 89.0, -88.7, 3e38, -3e38])
+    x = torch.cat([small, torch.rand(3000), special]).to(dtype)
+    found, exact = torch.compile(function, backend=compiled.backend)(x), function(x.double())
+    assert torch.equal(found.isnan(), exact.isnan())
+    assert torch.equal(found.isinf() & ~x.isinf(), exact.to(dtype).isinf() & ~x.isinf())
+    is_normal = found.isfinite() & (exact.abs() >= torch.finfo(dtype).tiny)
+    error = ((found.double() - exact) / exact)[is_normal].abs().max()
+    assert error <= (0.52 if dtype.itemsize == 2 else 4) * torch.finfo(dtype).eps

@@ -30,7 +30,7 @@ from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, index
 from tessera.numerics import dtypes
 from tessera.numerics.dtypes import DType, computed_in
-from tessera.numerics.functions import COMBINE, ROUGH, identity_of, rough
+from tessera.numerics.functions import COMBINE, ROUGH, exact, identity_of, rough
 from tessera.schedule.fuse.outside import power_of_two
 from tessera.schedule.fuse.places import NONE, Place, is_view, source_place
 
@@ -330,6 +330,8 @@ class Emitter:
     def _function_of(self, op: MapOp) -> str:
         """Return the function that computes a map's elements: a rough form where only 16-bit floats become of them."""
         fn = op.fn.data
+        if self._rounds:
+            return exact(fn)
         return rough(fn) if fn in ROUGH and self._is_of_16_bits(op) else fn
 
     def _is_of_16_bits(self, op: MapOp, depth: int = 0) -> bool:

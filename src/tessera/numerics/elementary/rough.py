@@ -4,13 +4,13 @@ Each is within 2^-14 of its result (`numerics.functions.ROUGH_ERROR`). The unit'
 2^-22 where a function passes through zero, which is little beside results from 2^-8 up. Nearer to zero two terms of the
 function's series leave out less than 2^-15.
 
-Source: PTX ISA, "Floating Point Instructions: ex2, lg2, rcp".
+Source: PTX ISA, "Floating Point Instructions: ex2, lg2, rcp, sqrt".
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from tessera.numerics.elementary.exponential import LOG2_E
@@ -71,7 +71,55 @@ def power(w: Writer, x: Value, y: Value) -> Value:
     return special_cases(w, x, y, _power(w, product))
 
 
+_TAIL = (0.330066985, -1.02312408, 0.684524816, 0.367096386, 1.4686801, -1.82723325)
+"""Of `log2(erfc(x) e^(x^2) / t)` in powers of `t = 1 / (1 + x / 2)` from the fifth down, for 0 to 9.7."""
+_ARC = (0.0641027038, 0.0719011495, 0.166801176)
+"""Of `(asin(s) / s - 1) / s^2` in powers of s^2 from the second down, for 0 to 1/2."""
+
+
+def erfc(w: Writer, x: Value) -> Value:
+    """`t 2^(P(t) - x^2 log2(e))`, from 2 for what is below zero."""
+    size = w.magnitude(x)
+    t = w.unit("rcp.approx.ftz.f32", w.fma(size, 0.5, 1.0))
+    found = t * _power(w, w.fma(size * size, -LOG2_E, _polynomial(w, t, _TAIL)))
+    return w.select(x.compare("olt", 0.0), 2.0 - found, found)
+
+
+def _polynomial(w: Writer, x: Value, coefficients: Sequence[float]) -> Value:
+    found = w.const(x.kind, coefficients[0])
+    for one in coefficients[1:]:
+        found = w.fma(found, x, one)
+    return found
+
+
+def _arc(w: Writer, x: Value) -> tuple[Value, Value]:
+    """Return whether |x| > 1/2, and asin(|x|) for others, asin(sqrt((1 - |x|) / 2)) for these."""
+    size = w.magnitude(x)
+    large = size.compare("ogt", 0.5)
+    z = w.select(large, w.fma(size, -0.5, 0.5), size * size)
+    s = w.select(large, w.unit("sqrt.approx.ftz.f32", z), size)
+    return large, w.fma(s * z, _polynomial(w, z, _ARC), s)
+
+
+def asin(w: Writer, x: Value) -> Value:
+    """The arcus sine; beyond 1/2 a right angle less twice that of `sqrt((1 - |x|) / 2)`."""
+    large, part = _arc(w, x)
+    return w.intrinsic("copysign", w.select(large, w.fma(part, -2.0, math.pi / 2), part), x)
+
+
+def acos(w: Writer, x: Value) -> Value:
+    """The arcus cosine, by the same parts."""
+    large, part = _arc(w, x)
+    negative = x.compare("olt", 0.0)
+    twice = part + part
+    far = w.select(negative, math.pi - twice, twice)
+    return w.select(large, far, math.pi / 2 - w.intrinsic("copysign", part, x))
+
+
 OF_UNIT: Final[dict[str, Callable[..., Value]]] = {
+    "acos": acos,
+    "asin": asin,
+    "erfc": erfc,
     "expm1": expm1,
     "log": _logarithm(math.e),
     "log2": _logarithm(2),

@@ -50,6 +50,8 @@ _WHOLE = (
     _aten.leaky_relu,
     _aten.embedding_dense_backward,
     _aten.unfold_backward,
+    _aten.log_sigmoid_forward,
+    _aten.baddbmm,  # its parts multiply 16-bit floats in f32
     _aten.special_log_ndtr,  # its parts lose bits
     _aten._scaled_dot_product_flash_attention_for_cpu,  # PyTorch's parts give other sums of exponentials
     _aten.select_scatter,  # its parts have another dtype where what is set has

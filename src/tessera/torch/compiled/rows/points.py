@@ -27,8 +27,11 @@ def _sign(f: F, x: Any) -> Any:
     return f("sub", f("select", f("gt", x, 0), 1, 0), f("select", f("lt", x, 0), 1, 0))
 
 
-def _sinh(f: F, x: Any) -> Any:
-    # Near 0 by its series; elsewhere the exponential is halved exactly, or as in `_cosh`, where it has no finite value.
+def sinh(f: F, x: Any) -> Any:
+    """Write the hyperbolic sine: near 0 its series.
+
+    Elsewhere the exponential is halved exactly, or as in `cosh`, where it has no finite value.
+    """
     square, size = f("mul", x, x), f("abs", x)
     series = reduce(
         lambda total, n: f("add", f("mul", total, square), 1 / factorial(n)), range(15, 2, -2), 1 / factorial(17)
@@ -41,8 +44,11 @@ def _sinh(f: F, x: Any) -> Any:
     return f("select", f("lt", size, 1.0), near, f("copysign", far, x))
 
 
-def _cosh(f: F, x: Any) -> Any:
-    # Half the exponential is exact; where it has no finite value, half of the argument's is squared instead.
+def cosh(f: F, x: Any) -> Any:
+    """Write the hyperbolic cosine.
+
+    Half the exponential is exact; where it has no finite value, the exponential of half the argument is squared.
+    """
     size = f("abs", x)
     e = f("exp", size)
     half = f("exp", f("mul", size, 0.5))
@@ -61,8 +67,6 @@ FLOATS: dict[str, Formula] = {
         )
     },
     "reciprocal.default": lambda f, x: f("div", 1.0, x),
-    "sinh.default": _sinh,
-    "cosh.default": _cosh,
     "div.Tensor": _plain("div"),
     "true_divide.Tensor": _plain("div"),
     "div.Scalar": _plain("div"),

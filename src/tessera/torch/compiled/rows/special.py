@@ -8,40 +8,93 @@ from functools import reduce
 from importlib import import_module
 from typing import Any
 
-from tessera.numerics.dtypes import f64
+from tessera.numerics.dtypes import DType, f64
+from tessera.numerics.functions import rough
 from tessera.ops.arrays import torch_dtypes
-from tessera.torch.compiled.convert import Converter, F
+from tessera.torch.compiled.convert import Converter, F, dims_of
 from tessera.torch.compiled.registry import row
-from tessera.torch.compiled.rows.points import check_divisor
+from tessera.torch.compiled.rows.points import check_divisor, cosh, sinh
 
 torch: Any = import_module("torch")
 HUGE = 1e9
 """Beyond, `x * x + 1` is `x * x`."""
 
 
+def _about(dtype: DType, fn: str) -> str:
+    """Return a function, or its rough form where results are 16-bit floats.
+
+    It is for formulas that make no relative error larger; others take the function itself.
+    """
+    return rough(fn) if dtype.bits <= 16 else fn
+
+
 @row("asinh.default")
 def _asinh(c: Converter, x: Any) -> Any:
+    log1p = _about(c.result_dtype(), "log1p")
+
     def formula(f: F, x: Any) -> Any:
         size = f("abs", x)
         square = f("mul", size, size)
-        root = f("sqrt", f("add", square, 1.0))
-        near = f("log1p", f("add", size, f("div", square, f("add", root, 1.0))))
-        far = f("add", f("log", size), math.log(2))
-        return f("copysign", f("select", f("gt", size, HUGE), far, near), x)
+        near = f("add", size, f("div", square, f("add", f("sqrt", f("add", square, 1.0)), 1.0)))
+        is_far = f("gt", size, HUGE)
+        log = f(log1p, f("select", is_far, size, near))
+        return f("copysign", f("add", log, f("select", is_far, math.log(2), 0.0)), x)
 
     return c.elementwise(formula, (x,), "INT_TO_FLOAT")
 
 
 @row("acosh.default")
 def _acosh(c: Converter, x: Any) -> Any:
+    log1p = _about(c.result_dtype(), "log1p")
+
     def formula(f: F, x: Any) -> Any:
         more = f("sub", x, 1.0)
         root = f("sqrt", f("mul", more, f("add", more, 2.0)))
-        far = f("add", f("log", x), math.log(2))
-        near = f("select", f("lt", x, 1.0), math.nan, f("log1p", f("add", more, root)))
-        return f("select", f("gt", x, HUGE), far, near)
+        is_far = f("gt", x, HUGE)
+        log = f(log1p, f("select", is_far, x, f("add", more, root)))
+        found = f("add", log, f("select", is_far, math.log(2), 0.0))
+        return f("select", f("lt", x, 1.0), math.nan, found)
 
     return c.elementwise(formula, (x,), "INT_TO_FLOAT")
+
+
+@row("sinh.default", "cosh.default")
+def _of_powers(c: Converter, x: Any) -> Any:
+    is_odd = "sinh" in str(c.node.target)
+    formula = sinh if is_odd else cosh
+    if c.result_dtype().bits <= 16:
+        formula = _rough_sinh if is_odd else _rough_cosh
+    return c.elementwise(formula, (x,), "INT_TO_FLOAT")
+
+
+def _halves(f: F, x: Any) -> tuple[Any, Any]:
+    """Return `e^|x| / 2` and `e^-|x| / 2`, of a power that has a finite value where the first has."""
+    root = f("exp", f("mul", f("abs", x), 0.5))
+    return f("mul", f("mul", root, 0.5), root), f("div", 0.5, f("mul", root, root))
+
+
+def _rough_sinh(f: F, x: Any) -> Any:
+    square = f("mul", x, x)
+    near = f("mul", x, _polynomial(f, square, (1 / 5040, 1 / 120, 1 / 6, 1.0)))
+    far = f("copysign", f("sub", *_halves(f, x)), x)
+    return f("select", f("lt", f("abs", x), 1.0), near, far)
+
+
+def _rough_cosh(f: F, x: Any) -> Any:
+    return f("add", *_halves(f, x))
+
+
+@row("log_sigmoid_forward.default")
+def _log_of_sigmoid(c: Converter, x: Any) -> Any:
+    """Write the logarithm of a sigmoid; what ATen hands on beside it is read by no gradient, and zeros here."""
+    log1p = _about(c.w_dtype(x), "log1p")
+
+    def formula(f: F, x: Any) -> Any:
+        power = f("exp", f("neg", f("abs", x)))
+        return f("sub", f("minimum", x, 0.0), f(log1p, power))
+
+    rest = dims_of(c.node.meta["val"][1])
+    return [c.elementwise(formula, (x,), "DEFAULT"), c.w.broadcast_to(c.w.full(0, c.w_dtype(x)), rest)]
 
 
 @row("atanh.default")
@@ -76,16 +129,19 @@ def _erfinv(c: Converter, x: Any) -> Any:
     more, f32 one, in f64.
     """
     dtype = c.result_dtype()
+    log = _about(dtype, "log")
 
     def formula(f: F, x: Any) -> Any:
-        w = f("neg", f("log", f("mul", f("sub", 1.0, x), f("add", 1.0, x))))
+        w = f("neg", f(log, f("mul", f("sub", 1.0, x), f("add", 1.0, x))))
         centre = _polynomial(f, f("sub", w, 2.5), _CENTRE)
         tail = _polynomial(f, f("sub", f("sqrt", w), 3.0), _TAIL)
         found = f("mul", f("select", f("lt", w, 5.0), centre, tail), x)
         if dtype.bits > 16:
             for _ in range(dtype.bits // 32):
                 slope = f("mul", f("exp", f("neg", f("mul", found, found))), 2 / math.sqrt(math.pi))
-                rest = f("sub", f("erfc", f("abs", found)), f("sub", 1.0, f("abs", x)))
+                size, given = f("abs", found), f("abs", x)
+                near = f("sub", given, f("erf", size))
+                rest = f("select", f("lt", given, 0.5), near, f("sub", f("erfc", size), f("sub", 1.0, given)))
                 found = f("add", found, f("mul", f("div", rest, slope), f("copysign", 1.0, x)))
         return f("select", f("eq", f("abs", x), 1.0), f("mul", x, math.inf), found)
 
@@ -104,15 +160,12 @@ def _digamma(c: Converter, x: Any) -> Any:
 
     Source: Abramowitz, Stegun, Handbook of mathematical functions, 6.3.5, 6.3.7, 6.3.18.
     """
+    shifted = _as_quotient if c.result_dtype().bits <= 16 else _as_parts
 
     def formula(f: F, x: Any) -> Any:
         turned = f("le", x, 0.0)
         y = f("select", turned, f("sub", 1.0, x), x)
-        less: Any = None
-        for step in range(_SHIFT):
-            part = f("div", 1.0, f("add", y, float(step)))
-            less = part if less is None else f("add", less, part)
-        z = f("add", y, float(_SHIFT))
+        less, z = shifted(f, y)
         inverse = f("div", 1.0, z)
         square = f("mul", inverse, inverse)
         series = f("mul", _polynomial(f, square, _BERNOULLI[::-1]), square)
@@ -123,6 +176,24 @@ def _digamma(c: Converter, x: Any) -> Any:
         return f("select", turned, f("select", f("eq", fraction, 0.0), pole, mirrored), found)
 
     return c.elementwise(formula, (x,), "INT_TO_FLOAT")
+
+
+def _as_parts(f: F, y: Any) -> tuple[Any, Any]:
+    """Return the sum of 1 / y and of those of the next numbers, and the number behind them."""
+    parts = (f("div", 1.0, f("add", y, float(step))) for step in range(_SHIFT))
+    return reduce(lambda total, part: f("add", total, part), parts), f("add", y, float(_SHIFT))
+
+
+def _as_quotient(f: F, y: Any) -> tuple[Any, Any]:
+    """Return the same as one quotient for numbers below 8; others are their own, with nothing before them."""
+    is_small = f("lt", y, float(_SHIFT))
+    over, under = 1.0, f("minimum", y, float(_SHIFT))
+    first = under
+    for step in range(1, _SHIFT):
+        next_ = f("add", first, float(step))
+        over, under = f("add", f("mul", over, next_), under), f("mul", under, next_)
+    less = f("select", is_small, f("div", over, under), 0.0)
+    return less, f("select", is_small, f("add", y, float(_SHIFT)), y)
 
 
 @row("polygamma.default")
