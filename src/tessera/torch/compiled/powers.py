@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Any
 
 from tessera.numerics.dtypes import f32, f64
 from tessera.runtime.device import CPU
 from tessera.torch.compiled.convert import Converter, F, is_value
+
+_MOST_FACTORS = 4
 
 
 def power(c: Converter, f: F, x: Any, y: Any) -> Any:
@@ -32,7 +35,9 @@ def is_exact(c: Converter) -> bool:
 
 
 def root(c: Converter, size: Any, exponent: float) -> Any:
-    """Return what is not less than 0, f32 or f64, to a power that is not 0."""
+    """Return what is not less than 0, f32 or f64, to a power that is not 0; small whole ones are products."""
+    if exponent.is_integer() and 1 <= exponent <= _MOST_FACTORS:
+        return reduce(lambda found, one: c.w.apply("mul", found, one), [size] * int(exponent))
     if c.w_dtype(size) == f64 or is_exact(c):
         return c.w.apply("pow", size, exponent)
     return _narrow(c, c.w.apply("exp2", c.w.apply("mul", c.w.apply("log2", _wide(c, size)), exponent)))
