@@ -34,6 +34,7 @@ from tessera.ir.tile.elementwise import constant_value
 from tessera.ir.tile.mma import MmaOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.walking import ops_in
+from tessera.schedule.gpu import gathers
 from tessera.schedule.launch_guards import all_are, at_least
 from tessera.schedule.scheduled_pass import GridPass
 
@@ -48,6 +49,8 @@ ELEMENTS_IN_LOOPS = 256
 bytes a thread."""
 BYTES = 6144
 """That a block moves at least: an H200 starts one every 1.2 ns, in which its memory moves 5 KB."""
+ENOUGH_GATHERED = 512
+"""Elements of the largest tile of programs with many gathers, which have enough to do then."""
 MOST_ELEMENTS = 8192
 """Of the largest tile of a block that takes more programs to move so many."""
 PROGRAMS_PER_MULTIPROCESSOR = 2
@@ -73,6 +76,9 @@ class BatchProgramsPass(GridPass):
         Where sizes are not known, there is a launch for each dimension that may be the one.
         """
         if any(isinstance(op, MmaOp) for op in ops_in(grid)):
+            return
+        largest = largest_tile(grid)
+        if largest >= ENOUGH_GATHERED and gathers.are_many(ops_in(grid), largest) and not self.knobs.batch:
             return
         wanted = {axis: self.knobs.batch or self._programs(grid, axis) for axis in reversed(range(len(grid.extents)))}
         axes = [axis for axis, programs in wanted.items() if programs > 1]

@@ -44,7 +44,8 @@ from tessera.ir.tile.structure import DimOp, GridOp, KernelOp
 from tessera.ir.tile.types import TileType, element_of, shape_of
 from tessera.ir.types import dtype_of
 from tessera.ir.walking import ops_in
-from tessera.schedule.gpu import chunk_tiles
+from tessera.numerics.functions import record_of
+from tessera.schedule.gpu import chunk_tiles, gathers
 from tessera.schedule.gpu.instructions import by_threads
 from tessera.schedule.knobs import KNOBS, Knobs
 from tessera.schedule.products import SUMS_PER_WARP
@@ -60,6 +61,12 @@ ROW_BYTES_PER_WARP = 4096
 COLUMN_BYTES_PER_WARP = 8192
 MOST_ELEMENTS_PER_WARP = 2048
 """Of rows of bytes: 64 registers a thread hold them as f32."""
+DEAR_COST, DEAR_ELEMENTS_PER_WARP = 20, 512
+"""Instructions of functions for an element from which on rows that are only reduced have more warps, and what a warp
+has of them (a sum of focal losses, 4096 elements of bf16 a program on an H200: 46 microseconds, and 53 by two warps,
+whose code is four times as long: 0.3 seconds to compile, and 2.1)."""
+GATHERED_ELEMENTS_PER_WARP = 128
+"""Of programs with many gathers, whose code is as long as a thread has elements."""
 MOST_WARPS = 16
 BUSY_THREADS = 1024
 """Of a multiprocessor, each with 64 registers: with their loads under way memory is busy."""
@@ -268,9 +275,11 @@ def _warps(
         return min(wanted, max(1, _power_of_two(rows / ROWS_PER_WARP, 1, most))) if rows_only else wanted
     largest = max((_elements(result.type) for op in ops for result in op.results), default=1)
     reduces = any(isinstance(op, REDUCING) for op in ops)
-    each = max(ELEMENTS_PER_WARP, _of_rows(ops, largest), _of_columns(ops, largest)) if reduces else ELEMENTS_PER_WARP
+    each = _of_reductions(ops, largest) if reduces else ELEMENTS_PER_WARP
     if all(isinstance(op, _POINT_TO_POINT) for op in ops) and (bytes_ := _neighbours(kernel, ops)):
         each = min(each, target.warp_size * VECTOR_BYTES // bytes_)
+    if gathers.are_many(ops, largest):
+        each = min(each, GATHERED_ELEMENTS_PER_WARP)
     if reduces and (carried := _carried(ops, largest)) >= MANY_CARRIED:
         each = min(each, MOST_ELEMENTS_PER_WARP // carried)
     # Two programs of fewer warps would evict each other's rows, which are read again, from the L1 cache (LayerNorm of
@@ -281,6 +290,32 @@ def _warps(
     if largest == chunk_tiles.SCANNED_ELEMENTS and any(map(_scans_row, ops)):
         each = MOST_ELEMENTS_PER_WARP
     return _power_of_two(largest / each, 4 if not reduces else 1, min(MOST_WARPS, most))
+
+
+def _of_reductions(ops: Sequence[Operation], elements: int) -> int:
+    """Return how many elements a warp takes of a program that reduces its largest tiles."""
+    if _reduces_dear_rows(ops, elements):
+        return DEAR_ELEMENTS_PER_WARP
+    return max(ELEMENTS_PER_WARP, _of_rows(ops, elements), _of_columns(ops, elements))
+
+
+def _reduces_dear_rows(ops: Sequence[Operation], elements: int) -> bool:
+    """Return whether functions of each element of rows take long that a program reduces at once, and does not store."""
+    if not _loaded_rows(ops, elements) or any(isinstance(op, scf.ForOp) for op in ops):
+        return False
+    if any(isinstance(op, StoreOp) and _elements(op.value.type) == elements for op in ops):
+        return False
+    together = Counter[Block | None]()  # of branches one runs
+    for op in ops:
+        if isinstance(op, ElementwiseOp) and chunk_tiles.is_dear(op) and _elements(op.result.type) == elements:
+            together[op.parent_block()] += record_of(op.fn.data).cost
+    return max(together.values(), default=0) >= DEAR_COST
+
+
+def _loaded_rows(ops: Iterable[Operation], elements: int) -> list[TileType]:
+    """Return the types of the rows among the largest tiles that are loaded."""
+    loaded = [op.result.type for op in ops if isinstance(op, LoadOp) and _elements(op.result.type) == elements]
+    return [type_ for type_ in loaded if isinstance(type_, TileType) and max(type_.shape) == elements]
 
 
 def _neighbours(kernel: KernelOp, ops: Iterable[Operation]) -> int:
@@ -319,8 +354,7 @@ def _of_rows(ops: Iterable[Operation], elements: int) -> int:
         ops: of the program.
         elements: of its largest tile.
     """
-    loaded = [op.result.type for op in ops if isinstance(op, LoadOp) and _elements(op.result.type) == elements]
-    rows = [type_ for type_ in loaded if isinstance(type_, TileType) and max(type_.shape) == elements]
+    rows = _loaded_rows(ops, elements)
     if not rows:
         return 0
     carried = MOST_ELEMENTS_PER_WARP // _carried(ops, elements)

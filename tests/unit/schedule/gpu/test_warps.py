@@ -105,3 +105,48 @@ def test_loops_that_reduce_leave_room_for_programs_that_wait_for_memory() -> Non
     assert measured["threads"] == 128
     assert measured["registers"] <= 64
     assert measured.get("spill_store_bytes", 0) == 0
+
+
+def losses(dear: bool, stores: bool) -> Callable[..., Any]:
+    """Return a kernel that sums functions of rows, which take long or not, and may store them too."""
+
+    def kernel(x: ts.Tensor["m", 4096, ts.bf16], z: ts.Tensor["m", 4096, ts.bf16], y: ts.Tensor["m", ts.f32]):
+        for i in ts.tile.grid((m, 1)):
+            one = ts.tile.cast(x[i, :], ts.f32)
+            found = ts.tile.exp(one) * ts.tile.tanh(one) if dear else one * one
+            if stores:
+                z[i, :] = found
+            y[i] = ts.tile.sum(found)
+
+    return kernel
+
+
+def test_sums_of_functions_that_take_long_have_a_warp_for_512_elements() -> None:
+    cheap = warps(losses(dear=False, stores=False))
+    assert warps(losses(dear=True, stores=False)) == 8 > cheap
+    assert warps(losses(dear=True, stores=True)) == warps(losses(dear=False, stores=True)) == cheap
+
+
+def neighbours(count: int, width: int) -> Callable[..., Any]:
+    """Return a kernel that adds so many elements at places that tensors say."""
+
+    def kernel(x: ts.Tensor["k", ts.f32], at: ts.Tensor["m", width, ts.i32], y: ts.Tensor["m", width, ts.f32]):
+        for i in ts.tile.grid((m, 1)):
+            place = at[i, :]
+            total = ts.tile.zeros((width,), ts.f32)
+            for step in ts.tile.static_range(count):
+                total = total + ts.tile.load(x[place + step], fill=0.0)
+            y[i, :] = total
+
+    return kernel
+
+
+def test_threads_have_few_elements_of_many_gathers() -> None:
+    assert warps(neighbours(3, 1024)) == 4
+    assert warps(neighbours(4, 1024)) == 8
+
+
+def test_programs_with_many_gathers_are_not_made_larger() -> None:
+    few, many = (ts.compile(ts.kernel(neighbours(count, 512)), target="sm_90a").reflection for count in (3, 4))
+    assert "batch" in few
+    assert "batch" not in many
