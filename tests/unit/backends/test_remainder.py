@@ -11,9 +11,32 @@ import pytest
 
 from tessera.backends.llvm.remainder import remainder_function, vector_remainder_function
 
+UNIT = """
+define internal float @unit(float %x) alwaysinline {{
+  %magnitude = call float @llvm.fabs.f32(float %x)
+  %tiny = fcmp olt float %magnitude, 0x3810000000000000
+  %given = select i1 %tiny, float 0.0, float %x
+  %exact = fdiv float 1.0, %given
+  %bits = bitcast float %exact to i32
+  %other = add i32 %bits, {off}
+  %found = bitcast i32 %other to float
+  %large = fcmp ogt float %magnitude, 0x47D0000000000000
+  %near = select i1 %tiny, float %exact, float %found
+  %result = select i1 %large, float 0.0, float %near
+  ret float %result
+}}
+declare float @llvm.fabs.f32(float)
+"""
+"""Reciprocals that are one unit off, and flush what is no normal number."""
 
-def compiled(element: str, width: int) -> tuple[Any, Any]:
-    name, text, declares = remainder_function(element) if width == 1 else vector_remainder_function(width)
+
+def compiled(element: str, width: int, off: int | None = None) -> tuple[Any, Any]:
+    if width > 1:
+        name, text, declares = vector_remainder_function(width)
+    else:
+        name, text, declares = remainder_function(element, "" if off is None else "unit")
+    if off is not None:
+        declares = *(one for one in declares if "@unit" not in one), UNIT.format(off=off)
     scalar, element = element, element if width == 1 else f"<{width} x {element}>"
     pointer = (
         f"define void @run(ptr %x, ptr %y, ptr %r, i64 %n) {{\nentry:\n  br label %head\nhead:\n"
@@ -36,21 +59,31 @@ def compiled(element: str, width: int) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize(
-    ("element", "dtype", "width"),
-    [("float", np.float32, 1), ("double", np.float64, 1), ("float", np.float32, 4), ("float", np.float32, 16)],
+    ("element", "dtype", "width", "off"),
+    [
+        ("float", np.float32, 1, None),
+        ("double", np.float64, 1, None),
+        ("float", np.float32, 4, None),
+        ("float", np.float32, 16, None),
+        *(("float", np.float32, 1, off) for off in (-1, 0, 1)),
+    ],
 )
-def test_the_remainder_is_exact_for_all_kinds_of_numbers(element: str, dtype: Any, width: int) -> None:
+def test_the_remainder_is_exact_for_all_kinds_of_numbers(element: str, dtype: Any, width: int, off: int | None) -> None:
     rng = np.random.default_rng(7)
     bits = np.dtype(dtype).itemsize * 8
     integers = rng.integers(0, 1 << 63, 60000, dtype=np.uint64) << np.uint64(1)
     raw = (integers >> np.uint64(64 - bits)).astype(f"u{bits // 8}").view(dtype)
     tiny = np.finfo(dtype).smallest_subnormal
     special = np.array([0, -0.0, 1, -1, np.inf, -np.inf, np.nan, tiny, -tiny, 7.5, np.finfo(dtype).max], dtype)
-    x = np.concatenate([raw[:30000], np.repeat(special, len(special)), np.arange(-500, 500).astype(dtype)])
-    y = np.concatenate([raw[30000:], np.tile(special, len(special)), np.full(1000, 7, dtype)])
+    with np.errstate(all="ignore"):
+        near = raw[30000:] * (rng.random(30000) * 2.0 ** rng.integers(-25, 4, 30000)).astype(
+            dtype
+        )  # quotients of all sizes
+    x = np.concatenate([raw, np.repeat(special, len(special)), np.arange(-500, 500).astype(dtype)])
+    y = np.concatenate([np.roll(raw[:30000], 1), near, np.tile(special, len(special)), np.full(1000, 7, dtype)])
     x, y = (np.resize(one, -(-len(one) // width) * width) for one in (x, y))
     result = np.empty_like(x)
-    engine, run = compiled(element, width)
+    engine, run = compiled(element, width, off)
     run(x.ctypes.data, y.ctypes.data, result.ctypes.data, len(x))
     with np.errstate(all="ignore"):
         expected = np.fmod(x, y)

@@ -1,8 +1,11 @@
 """The exact floating-point remainder as LLVM functions, for what `frem` does not do, or one lane at a time.
 
 Of scalars, where `frem` only divides and subtracts: long division on the significands, one bit of the quotient a step,
-as in any schoolbook `fmod`. Of vectors of f32: long division in f64, 28 bits of the quotient a step; products of them
-and the divisor have no more than 53 bits, and what is left of the dividend is exact. Quotients are never too large.
+as in any schoolbook `fmod`. Where a target has reciprocals of f32, quotients below 2^19 are cut off at once, to no less
+than they are and one too many at most, so that what is left, or lacks, is exact.
+
+Of vectors of f32: long division in f64, 28 bits of the quotient a step; products of them and the divisor have no more
+than 53 bits, and what is left of the dividend is exact. Quotients are never too large.
 """
 
 from __future__ import annotations
@@ -70,10 +73,10 @@ nan:
   ret {F} %quotient
 defined:
   %smaller = icmp ult {I} %ax, %ay
-  br i1 %smaller, label %unchanged, label %divide
+  br i1 %smaller, label %unchanged, label %{large}
 unchanged:
   ret {F} %x
-divide:
+{quick}divide:
   %fx = and {I} %ax, {fraction}
   %fy = and {I} %ay, {fraction}
   %rx = lshr {I} %ax, {mantissa}
@@ -129,6 +132,34 @@ done:
 """
 
 
+_QUICK = """\
+large:
+  %dividend = bitcast i32 %ax to float
+  %divisor = bitcast i32 %ay to float
+  %reciprocal = call float @{reciprocal}(float %divisor)
+  %ratio = fmul float %dividend, %reciprocal
+  %is.small = fcmp olt float %ratio, {most}
+  %above = fadd float %ratio, {quarter}
+  %times = call float @llvm.trunc.f32(float %above)
+  %less = fneg float %times
+  %left = call float @llvm.fma.f32(float %less, float %divisor, float %dividend)
+  %lacks = fcmp olt float %left, {zero}
+  %more.left = fadd float %left, %divisor
+  %short = select i1 %lacks, float %more.left, float %left
+  %is.left = fcmp oge float %short, {zero}
+  %is.less = fcmp olt float %short, %divisor
+  %is.rest = and i1 %is.left, %is.less
+  %is.quick = and i1 %is.small, %is.rest
+  br i1 %is.quick, label %quick, label %divide
+quick:
+  %short.bits = bitcast float %short to i32
+  %short.signed = or i32 %short.bits, %sign
+  %short.result = bitcast i32 %short.signed to float
+  ret float %short.result
+"""
+_OF_QUICK = ("declare float @llvm.trunc.f32(float)", "declare float @llvm.fma.f32(float, float, float)")
+
+
 def vector_remainder_function(width: int) -> tuple[str, str, tuple[str, ...]]:
     """Return name, definition and declarations of the remainder of vectors of `float` (C's `fmod` of each lane)."""
     name = f"tessera_fmod_v{width}f32"
@@ -151,13 +182,24 @@ def vector_remainder_function(width: int) -> tuple[str, str, tuple[str, ...]]:
     return name, text, declares
 
 
-def remainder_function(element: str) -> tuple[str, str, tuple[str, ...]]:
-    """Return name, definition and declarations of the remainder of `float` or `double` scalars (C's `fmod`)."""
+def remainder_function(element: str, reciprocal: str = "") -> tuple[str, str, tuple[str, ...]]:
+    """Return name, definition and declarations of the remainder of `float` or `double` scalars (C's `fmod`).
+
+    Args:
+        element: LLVM's name of the type.
+        reciprocal: an intrinsic that gives reciprocals of f32 within 2^-23 of them, 0 and infinity near the ends of the
+            range.
+    """
     bits, mantissa = (32, 23) if element == "float" else (64, 52)
     integer, name = f"i{bits}", f"tessera_fmod_f{bits}"
     exponents = (1 << bits - 1 - mantissa) - 1
+    is_quick = bool(reciprocal) and element == "float"
+    numbers = {"most": 2.0**19, "quarter": 0.25, "zero": 0.0}
+    quick = _QUICK.format(reciprocal=reciprocal, **{key: float_literal(one, "float") for key, one in numbers.items()})
     text = _BODY.format(
         name=name,
+        quick=quick if is_quick else "",
+        large="large" if is_quick else "divide",
         F=element,
         I=integer,
         magnitude=(1 << bits - 1) - 1,
@@ -171,4 +213,6 @@ def remainder_function(element: str) -> tuple[str, str, tuple[str, ...]]:
         f"declare {integer} @llvm.ctlz.{integer}({integer}, i1)",
         f"declare {integer} @llvm.umax.{integer}({integer}, {integer})",
     )
+    if is_quick:
+        declares += (f"declare float @{reciprocal}(float)", *_OF_QUICK)
     return name, text, declares

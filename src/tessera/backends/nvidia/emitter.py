@@ -60,7 +60,7 @@ class NvidiaOps(Ops):
 
     def remainder(self, type_: LLVMType, a: str, b: str) -> str:
         """Append a call of the exact remainder: NVPTX's own `frem` is wrong for large quotients."""
-        name, text, declares = remainder_function(type_.element)
+        name, text, declares = remainder_function(type_.element, "llvm.nvvm.rcp.approx.ftz.f")
         self.module.declare(*declares)
         self.module.define(name, text)
         return self.fn.assign(f"call {type_} @{name}({type_} {a}, {type_} {b})")

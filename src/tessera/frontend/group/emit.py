@@ -38,7 +38,7 @@ STEP = 2048
 """Elements of the rows that a program computes at a time which combines columns of many rows."""
 
 
-_FACTORS = {"mul": (0, 1), "div": (0, 1), "neg": (0,), "abs": (0,), "select": (1, 2), "copysign": (0,)}
+_FACTORS = {"mul": (0, 1), "div": (0, 1), "neg": (0,), "abs": (0,), "select": (1, 2), "copysign": (0,), "sqrt": (0,)}
 """Functions that change the relative errors of some operands by little, and which these are."""
 _MOST_FACTORS = 4
 

@@ -67,9 +67,10 @@ GENERATORS: Final[dict[str, Generator]] = {
 def _rough(name: str) -> Generator:
     """Return the generator of a rough form: by a GPU's special function unit, elsewhere as the function itself."""
     of_unit = roughs.OF_UNIT[name]
+    exact: Generator = GENERATORS.get(name) or (lambda w, xs, _: w.intrinsic(name, *xs))
 
     def generate(w: Writer, xs: tuple[Value, ...], options: Options) -> Value:
-        return of_unit(w, *xs) if UNIT in options.features else GENERATORS[name](w, xs, options)
+        return of_unit(w, *xs) if UNIT in options.features else exact(w, xs, options)
 
     return generate
 

@@ -127,6 +127,7 @@ OF_UNIT: Final[dict[str, Callable[..., Value]]] = {
     "log1p": log1p,
     "pow": power,
     "sigmoid": sigmoid,
+    "sqrt": lambda w, x: w.unit("sqrt.approx.f32", x),
     "tanh": tanh,
 }
 """By the function's name."""

@@ -30,12 +30,12 @@ def _about(dtype: DType, fn: str) -> str:
 
 @row("asinh.default")
 def _asinh(c: Converter, x: Any) -> Any:
-    log1p = _about(c.result_dtype(), "log1p")
+    log1p, sqrt = (_about(c.result_dtype(), fn) for fn in ("log1p", "sqrt"))
 
     def formula(f: F, x: Any) -> Any:
         size = f("abs", x)
         square = f("mul", size, size)
-        near = f("add", size, f("div", square, f("add", f("sqrt", f("add", square, 1.0)), 1.0)))
+        near = f("add", size, f("div", square, f("add", f(sqrt, f("add", square, 1.0)), 1.0)))
         is_far = f("gt", size, HUGE)
         log = f(log1p, f("select", is_far, size, near))
         return f("copysign", f("add", log, f("select", is_far, math.log(2), 0.0)), x)
@@ -45,11 +45,11 @@ def _asinh(c: Converter, x: Any) -> Any:
 
 @row("acosh.default")
 def _acosh(c: Converter, x: Any) -> Any:
-    log1p = _about(c.result_dtype(), "log1p")
+    log1p, sqrt = (_about(c.result_dtype(), fn) for fn in ("log1p", "sqrt"))
 
     def formula(f: F, x: Any) -> Any:
         more = f("sub", x, 1.0)
-        root = f("sqrt", f("mul", more, f("add", more, 2.0)))
+        root = f(sqrt, f("mul", more, f("add", more, 2.0)))
         is_far = f("gt", x, HUGE)
         log = f(log1p, f("select", is_far, x, f("add", more, root)))
         found = f("add", log, f("select", is_far, math.log(2), 0.0))
@@ -129,12 +129,12 @@ def _erfinv(c: Converter, x: Any) -> Any:
     more, f32 one, in f64.
     """
     dtype = c.result_dtype()
-    log = _about(dtype, "log")
+    log, sqrt = (_about(dtype, fn) for fn in ("log", "sqrt"))
 
     def formula(f: F, x: Any) -> Any:
         w = f("neg", f(log, f("mul", f("sub", 1.0, x), f("add", 1.0, x))))
         centre = _polynomial(f, f("sub", w, 2.5), _CENTRE)
-        tail = _polynomial(f, f("sub", f("sqrt", w), 3.0), _TAIL)
+        tail = _polynomial(f, f("sub", f(sqrt, w), 3.0), _TAIL)
         found = f("mul", f("select", f("lt", w, 5.0), centre, tail), x)
         if dtype.bits > 16:
             for _ in range(dtype.bits // 32):
