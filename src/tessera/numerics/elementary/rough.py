@@ -65,6 +65,11 @@ def _logarithm(base: float) -> Callable[[Writer, Value], Value]:
     return log
 
 
+def sqrt(w: Writer, x: Value) -> Value:
+    """The square root, by one instruction."""
+    return w.unit("sqrt.approx.f32", x)
+
+
 def power(w: Writer, x: Value, y: Value) -> Value:
     """`2^(y log2 |x|)`: results below 2^-126 may be 0."""
     product = y * unit_log2(w, w.magnitude(x))
@@ -127,7 +132,7 @@ OF_UNIT: Final[dict[str, Callable[..., Value]]] = {
     "log1p": log1p,
     "pow": power,
     "sigmoid": sigmoid,
-    "sqrt": lambda w, x: w.unit("sqrt.approx.f32", x),
+    "sqrt": sqrt,
     "tanh": tanh,
 }
 """By the function's name."""
