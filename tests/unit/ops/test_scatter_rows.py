@@ -6,8 +6,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tessera.ops.lookup import atomic
+import tessera as ts
+from tessera.ops.lookup import atomic, kernels
 from tessera.ops.lookup.scatter_steps import SCATTER
+from tessera.ops.lookup.steps import by_rows
 
 COMBINED = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "put": lambda _, one: one}
 DTYPES = (np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int64, np.uint8)
@@ -32,10 +34,22 @@ def test_rows_are_combined_in_their_order(kind, rows, length, width, dtype):
 
 
 @pytest.mark.parametrize("kind", atomic.KINDS)
-@pytest.mark.parametrize(("rows", "length", "width"), [(5, 7, 6), (300, 1700, 1), (4, 300, 3), (1, 2100, 1)], ids=str)
+@pytest.mark.parametrize(("rows", "length", "width"), [(5, 7, 6), (300, 1700, 1), (4, 300, 33), (1, 2100, 1)], ids=str)
 @pytest.mark.parametrize("dtype", [*DTYPES, np.int8, np.int16, np.int32], ids=str)
 def test_atomic_operations_combine_the_same(kind, rows, length, width, dtype):
     check(by_atomic_operations, kind, rows, length, width, dtype)
+
+
+@pytest.mark.parametrize("kind", ["sum", "prod"])
+@pytest.mark.parametrize(("rows", "length"), [(40, 300), (300, 40), (1, 700)])
+def test_sorted_elements_combine_the_same(kind, rows, length):
+    def sorted_first(x, index, source, kind):
+        out = np.full_like(x, 99)
+        order = by_rows(index, rows, -1)
+        kernels.scatter_elements(x[:, 0], source[:, 0], *order, out[:, 0], kind=kind, acc=ts.f32)
+        return out
+
+    check(sorted_first, kind, rows, length, 1, np.float32)
 
 
 @pytest.mark.parametrize("dtype", DTYPES[:4], ids=str)

@@ -179,28 +179,17 @@ def scatter_elements(
     acc: Constant,
     BV: Constant = 256,
 ):
-    """Do the same with rows of one element, of which a program has several; others than sums combine them, too."""
+    """Add up rows of one element, of which a program has several, or multiply them."""
     for v in ts.tile.grid((V, BV)):
         begin = first[v : v + BV]
         end = last[v : v + BV]
-        if kind != "put":
-            total = x[v : v + BV].to(acc)
-            for step in ts.tile.range(0, ts.tile.max(end - begin)):
-                at = begin + step
-                token = ts.tile.where(at < end, ts.tile.load(tokens[at]), -1)
-                one = ts.tile.load(source[token]).to(acc)
-                if kind == "sum":
-                    total = total + one
-                elif kind == "prod":
-                    total = ts.tile.where(at < end, total * one, total)
-                elif kind == "max":
-                    total = ts.tile.where(at < end, ts.tile.maximum(total, one), total)
-                else:
-                    total = ts.tile.where(at < end, ts.tile.minimum(total, one), total)
-            out[v : v + BV] = total
-        else:
-            token = ts.tile.load(tokens[ts.tile.maximum(end - 1, 0)])
-            out[v : v + BV] = ts.tile.where(end > begin, ts.tile.load(source[token]), x[v : v + BV])
+        total = x[v : v + BV].to(acc)
+        for step in ts.tile.range(0, ts.tile.max(end - begin)):
+            at = begin + step
+            token = ts.tile.where(at < end, ts.tile.load(tokens[at]), -1)
+            one = ts.tile.load(source[token]).to(acc)
+            total = total + one if kind == "sum" else ts.tile.where(at < end, total * one, total)
+        out[v : v + BV] = total
 
 
 @ts.kernel

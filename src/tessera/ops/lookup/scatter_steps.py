@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from tessera.numerics.dtypes import DType
 from tessera.ops import arrays, rows
 from tessera.ops.lookup import atomic, kernels
 from tessera.ops.lookup.steps import blocks, by_rows, in_turn, on_cpu
@@ -26,8 +27,7 @@ def _launch(results: Arguments, x: Any, index: Any, source: Any, kind: str, in_o
         in_turn(x, index, source, out, kind)
         return
     dtype = arrays.dtype_of(x)
-    is_free = kind in atomic.KINDS and not (in_order and kind == "sum" and dtype.is_float)
-    if is_free and int(x.shape[1]) <= atomic.WIDEST:
+    if _is_atomic(int(x.shape[1]), dtype, kind, in_order):
         atomic.scatter(x, index, source, out, kind)
         return
     acc = rows.accumulator(dtype) if dtype.is_float else dtype
@@ -39,11 +39,18 @@ def _launch(results: Arguments, x: Any, index: Any, source: Any, kind: str, in_o
         kernels.scatter_rows(x, source, *order, out, adds=kind == "sum", acc=acc, **blocks(x))
 
 
+def _is_atomic(width: int, dtype: DType, kind: str, in_order: bool) -> bool:
+    """Return whether rows are combined by atomic operations: narrow ones, and extremes of all."""
+    if kind in ("max", "min"):
+        return True
+    return width <= atomic.WIDEST and kind in atomic.KINDS and not (in_order and kind == "sum" and dtype.is_float)
+
+
 SCATTER = Step(
     "scatter_rows", "(Tensor x, Tensor index, Tensor source, str kind, bool in_order) -> Tensor", _results, _launch
 )
 """Rows `(V, N)` of `x`, with those of `source` `(L, N)` added to the rows `(L,)` that an index says, in their order, or
-the last one of each row in its place (`kind`: `sum` or `put`); rows of one element may also be combined by `prod`,
-`max` and `min`. A number that is no row's is passed over. Unless sums are wanted `in_order`, narrow rows of floats are
-added up on GPUs in an order that differs from run to run. On a CPU the source may be one row `(1, N)`, which is taken
-each time."""
+the last one of each row in its place (`kind`: `sum` or `put`), or combined with it by `max` and `min`, rows of one
+element by `prod` too. A number that is no row's is passed over. Unless sums are wanted `in_order`, narrow rows of
+floats are added up on GPUs in an order that differs from run to run. On a CPU the source may be one row `(1, N)`, which
+is taken each time."""
