@@ -94,3 +94,15 @@ def test_functions_are_exact_for_their_size(name, dtype):
     is_normal = found.isfinite() & (exact.abs() >= torch.finfo(dtype).tiny)
     error = ((found.double() - exact) / exact)[is_normal].abs().max()
     assert error <= (0.52 if dtype.itemsize == 2 else 4) * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("name", ["asinh", "sinh", "cosh", "erfc", "logsigmoid"])
+def test_gradients_of_functions_are_as_exact_as_eagers(name, dtype):
+    function = getattr(torch, name, None) or getattr(torch.nn.functional, name)
+    x = torch.cat([torch.randn(3000) * 3, torch.tensor([0.0, 1e-6, -1e-6, 20.0, -20.0])]).to(dtype)
+    grads = []
+    for run, given in ((torch.compile(function, backend=compiled.backend), x), (function, x), (function, x.double())):
+        grads.append(both_ways(run, given)[1].double())
+    found, eager, exact = grads
+    assert (found - exact).abs().max() <= 2 * (eager - exact).abs().max() + torch.finfo(dtype).eps * exact.abs().max()

@@ -11,7 +11,7 @@ from typing import Any
 from tessera.numerics.dtypes import DType, f64
 from tessera.numerics.functions import rough
 from tessera.ops.arrays import torch_dtypes
-from tessera.torch.compiled.convert import Converter, F, dims_of
+from tessera.torch.compiled.convert import Converter, F
 from tessera.torch.compiled.registry import row
 from tessera.torch.compiled.rows.points import check_divisor, cosh, sinh
 
@@ -86,15 +86,20 @@ def _rough_cosh(f: F, x: Any) -> Any:
 
 @row("log_sigmoid_forward.default")
 def _log_of_sigmoid(c: Converter, x: Any) -> Any:
-    """Write the logarithm of a sigmoid; what ATen hands on beside it is read by no gradient, and zeros here."""
+    """Write the logarithm of a sigmoid, and the exponential in it, which gradients on CPUs take."""
     log1p = _about(c.w_dtype(x), "log1p")
 
-    def formula(f: F, x: Any) -> Any:
-        power = f("exp", f("neg", f("abs", x)))
-        return f("sub", f("minimum", x, 0.0), f(log1p, power))
+    def power(f: F, x: Any) -> Any:
+        return f("exp", f("neg", f("abs", x)))
 
-    rest = dims_of(c.node.meta["val"][1])
-    return [c.elementwise(formula, (x,), "DEFAULT"), c.w.broadcast_to(c.w.full(0, c.w_dtype(x)), rest)]
+    def formula(f: F, x: Any) -> Any:
+        return f("sub", f("minimum", x, 0.0), f(log1p, power(f, x)))
+
+    kept = c.elementwise(power, (x,), "DEFAULT")
+    (_, dims), dtype = c.results_dims(), c.w_dtype(x)
+    if dims != c.dims(x):  # GPUs keep nothing
+        kept = c.w.broadcast_to(c.w.full(0, dtype), dims)
+    return [c.elementwise(formula, (x,), "DEFAULT"), kept]
 
 
 @row("atanh.default")
