@@ -36,7 +36,7 @@ def is_exact(c: Converter) -> bool:
 
 def root(c: Converter, size: Any, exponent: float) -> Any:
     """Return what is not less than 0, f32 or f64, to a power that is not 0; small whole ones are products."""
-    if exponent.is_integer() and 1 <= exponent <= _MOST_FACTORS:
+    if float(exponent).is_integer() and 1 <= exponent <= _MOST_FACTORS:
         return reduce(lambda found, one: c.w.apply("mul", found, one), [size] * int(exponent))
     if c.w_dtype(size) == f64 or is_exact(c):
         return c.w.apply("pow", size, exponent)
