@@ -12,8 +12,8 @@ from tessera.ops.steps import Arguments, Step, like
 
 
 def _counts(x: Any, count: int) -> Any:
-    """Return as many zeros; where they fit, in i32, which GPUs add up in shared memory."""
-    found = like(x, (count,), i32 if int(x.shape[0]) < 2**31 else i64)
+    """Return as many zeros: on GPUs, where they fit, in i32, which are added up in shared memory."""
+    found = like(x, (count,), i32 if rows.is_simt(x) and int(x.shape[0]) < 2**31 else i64)
     arrays.zero(found)
     return found
 

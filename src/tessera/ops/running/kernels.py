@@ -38,6 +38,14 @@ def block_of(i: Any, steps: Any, reverse: Any) -> Any:
 
 
 @ts.function
+def blocks_of(c: Any, each: Any, count: Any) -> Any:
+    """Return the first block of a part, and how many it has: all, where parts have no number of blocks."""
+    if each is None:
+        return 0, count
+    return c * each, ts.tile.minimum(each, count - c * each)
+
+
+@ts.function
 def part_before(c: Any, count: Any, reverse: Any) -> Any:
     """Return the part that comes before another one, and whether there is one; otherwise any part."""
     before = c + 1 if reverse else c - 1
@@ -66,9 +74,9 @@ def rows(
         if starts is not None:
             place, known = part_before(c, C, reverse)
             before = ts.tile.where(known, starts[a : a + BA, place].to(acc), before)
-        steps = ts.tile.minimum(each, ts.cdiv(N, BN) - c * each)
+        begin, steps = blocks_of(0 if starts is None else c, None if starts is None else each, ts.cdiv(N, BN))
         for i in ts.tile.range(steps):
-            n = (c * each + block_of(i, steps, reverse)) * BN
+            n = (begin + block_of(i, steps, reverse)) * BN
             block = ts.tile.load(x[a : a + BA, n : n + BN], fill=start(kind)).to(acc)
             found = running(block, before[:, None], 1, kind, reverse)
             y[a : a + BA, n : n + BN] = found
@@ -113,9 +121,9 @@ def columns(
         if starts is not None:
             place, known = part_before(c, C, reverse)
             before = ts.tile.where(known, starts[a, place, b : b + BB].to(acc), before)
-        steps = ts.tile.minimum(each, ts.cdiv(N, BN) - c * each)
+        begin, steps = blocks_of(0 if starts is None else c, None if starts is None else each, ts.cdiv(N, BN))
         for i in ts.tile.range(steps):
-            n = (c * each + block_of(i, steps, reverse)) * BN
+            n = (begin + block_of(i, steps, reverse)) * BN
             block = ts.tile.load(x[a, n : n + BN, b : b + BB], fill=start(kind)).to(acc)
             found = running(block, before[None, :], 0, kind, reverse)
             y[a, n : n + BN, b : b + BB] = found

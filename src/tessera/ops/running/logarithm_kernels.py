@@ -6,7 +6,7 @@ from typing import Any
 
 import tessera as ts
 from tessera.ops.annotations import I64, Constant
-from tessera.ops.running.kernels import part_before
+from tessera.ops.running.kernels import blocks_of, part_before
 
 T = ts.dtype_var("T", ts.bf16, ts.f16, ts.f32, ts.f64)
 S = ts.dtype_var("S", ts.f32, ts.f64)
@@ -47,8 +47,9 @@ def rows(
             place, known = part_before(c, C, False)
             most = ts.tile.where(known, starts[a : a + BA, place].to(acc), most)
             total = ts.tile.where(most > -float("inf"), ts.tile.full((BA,), 1.0, acc), total)
-        for i in ts.tile.range(ts.tile.minimum(each, ts.cdiv(N, BN) - c * each)):
-            n = (c * each + i) * BN
+        begin, steps = blocks_of(0 if starts is None else c, None if starts is None else each, ts.cdiv(N, BN))
+        for i in ts.tile.range(steps):
+            n = (begin + i) * BN
             block = ts.tile.load(x[a : a + BA, n : n + BN], fill=-float("inf")).to(acc)
             found, sums = running(block, most[:, None], total[:, None], 1)
             y[a : a + BA, n : n + BN] = found + ts.tile.log(sums)
@@ -87,8 +88,9 @@ def columns(
             place, known = part_before(c, C, False)
             most = ts.tile.where(known, starts[a, place, b : b + BB].to(acc), most)
             total = ts.tile.where(most > -float("inf"), ts.tile.full((BB,), 1.0, acc), total)
-        for i in ts.tile.range(ts.tile.minimum(each, ts.cdiv(N, BN) - c * each)):
-            n = (c * each + i) * BN
+        begin, steps = blocks_of(0 if starts is None else c, None if starts is None else each, ts.cdiv(N, BN))
+        for i in ts.tile.range(steps):
+            n = (begin + i) * BN
             block = ts.tile.load(x[a, n : n + BN, b : b + BB], fill=-float("inf")).to(acc)
             found, sums = running(block, most[None, :], total[None, :], 0)
             y[a, n : n + BN, b : b + BB] = found + ts.tile.log(sums)
