@@ -38,9 +38,9 @@ def block_of(i: Any, steps: Any, reverse: Any) -> Any:
 
 
 @ts.function
-def blocks_of(c: Any, each: Any, count: Any) -> Any:
-    """Return the first block of a part, and how many it has: all, where parts have no number of blocks."""
-    if each is None:
+def blocks_of(starts: Any, c: Any, each: Any, count: Any) -> Any:
+    """Return the first block of a part, and how many it has: all of them where there are no starts of parts."""
+    if starts is None:
         return 0, count
     return c * each, ts.tile.minimum(each, count - c * each)
 
@@ -74,7 +74,7 @@ def rows(
         if starts is not None:
             place, known = part_before(c, C, reverse)
             before = ts.tile.where(known, starts[a : a + BA, place].to(acc), before)
-        begin, steps = blocks_of(0 if starts is None else c, None if starts is None else each, ts.cdiv(N, BN))
+        begin, steps = blocks_of(starts, c, each, ts.cdiv(N, BN))
         for i in ts.tile.range(steps):
             n = (begin + block_of(i, steps, reverse)) * BN
             block = ts.tile.load(x[a : a + BA, n : n + BN], fill=start(kind)).to(acc)
@@ -121,7 +121,7 @@ def columns(
         if starts is not None:
             place, known = part_before(c, C, reverse)
             before = ts.tile.where(known, starts[a, place, b : b + BB].to(acc), before)
-        begin, steps = blocks_of(0 if starts is None else c, None if starts is None else each, ts.cdiv(N, BN))
+        begin, steps = blocks_of(starts, c, each, ts.cdiv(N, BN))
         for i in ts.tile.range(steps):
             n = (begin + block_of(i, steps, reverse)) * BN
             block = ts.tile.load(x[a, n : n + BN, b : b + BB], fill=start(kind)).to(acc)

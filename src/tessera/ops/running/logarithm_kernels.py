@@ -47,7 +47,7 @@ def rows(
             place, known = part_before(c, C, False)
             most = ts.tile.where(known, starts[a : a + BA, place].to(acc), most)
             total = ts.tile.where(most > -float("inf"), ts.tile.full((BA,), 1.0, acc), total)
-        begin, steps = blocks_of(0 if starts is None else c, None if starts is None else each, ts.cdiv(N, BN))
+        begin, steps = blocks_of(starts, c, each, ts.cdiv(N, BN))
         for i in ts.tile.range(steps):
             n = (begin + i) * BN
             block = ts.tile.load(x[a : a + BA, n : n + BN], fill=-float("inf")).to(acc)
@@ -88,7 +88,7 @@ def columns(
             place, known = part_before(c, C, False)
             most = ts.tile.where(known, starts[a, place, b : b + BB].to(acc), most)
             total = ts.tile.where(most > -float("inf"), ts.tile.full((BB,), 1.0, acc), total)
-        begin, steps = blocks_of(0 if starts is None else c, None if starts is None else each, ts.cdiv(N, BN))
+        begin, steps = blocks_of(starts, c, each, ts.cdiv(N, BN))
         for i in ts.tile.range(steps):
             n = (begin + i) * BN
             block = ts.tile.load(x[a, n : n + BN, b : b + BB], fill=-float("inf")).to(acc)
