@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import csv
 import importlib.util
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -100,6 +101,22 @@ def table_of(results: Iterable[Result]) -> Table:
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
         table.add_row(row.what, row.device, f"{row.value:.4g} {row.unit}", peer, ratio, row.goal)
     return table
+
+
+def in_processes(share: Callable[[Any, int], None], args: Any, jobs: int) -> None:
+    """Run shares of some work, each in a process of its own, and wait for all.
+
+    Args:
+        share: takes the options and the number of a share.
+        args: the options.
+        jobs: how many shares there are.
+    """
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=share, args=(args, job)) for job in range(jobs)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
 
 
 def torch_or_none() -> Any:

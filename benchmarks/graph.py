@@ -17,7 +17,6 @@ import argparse
 import contextlib
 import csv
 import itertools
-import multiprocessing
 import os
 import sys
 import time
@@ -27,7 +26,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from foundation import torch_or_none
+from foundation import in_processes, torch_or_none
 from graph_more import Drawn, more_ops
 from graph_more_chains import more_chains
 from graph_ops import chains, single
@@ -227,7 +226,7 @@ def main() -> int:
         print("no GPU, or no PyTorch to compare with", file=sys.stderr)
         return 1
     if args.jobs:
-        _compile_ahead(args)
+        in_processes(_compile_share, args, args.jobs)
     columns = _columns(args.peers)
     lines: list[tuple[Any, ...]] = []
     is_wrong = False
@@ -301,16 +300,6 @@ def _outcomes(torch: Any, args: argparse.Namespace) -> Iterator[tuple[Any, ...] 
             yield _measure(torch, name, make(), args)
         except Exception as error:
             yield f"{name}: {type(error).__name__}: {error}"
-
-
-def _compile_ahead(args: argparse.Namespace) -> None:
-    """Run each work once, spread over processes."""
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_compile_share, args=(args, job)) for job in range(args.jobs)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
 
 
 def _compile_share(args: argparse.Namespace, job: int) -> None:

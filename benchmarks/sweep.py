@@ -23,7 +23,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
-import multiprocessing
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -33,7 +32,7 @@ from typing import Any
 
 import sweep_report as report
 from cpu import in_turns, keep_freed_memory, turn_seconds
-from foundation import torch_or_none
+from foundation import in_processes, torch_or_none
 from gemm_timing import Timer
 from gemm_works import Operands, WrongResult, check
 from rich.console import Console
@@ -56,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("needs PyTorch" + ("" if args.device == "cpu" else " and a GPU, or --device cpu"), file=sys.stderr)
         return 2
     if args.jobs:
-        compile_ahead(args)
+        in_processes(compiled_share, args, args.jobs)
     torch.set_grad_enabled(False)
     if args.device == "cpu":
         keep_freed_memory()  # PyTorch's functions allocate their results
@@ -108,16 +107,6 @@ def chosen(args: argparse.Namespace) -> Iterator[Work]:
         yield from (drawn(args.seed, number, limits) for number in args.only)
     else:
         yield from itertools.islice(sample(args.seed, limits, args.family, args.first), args.count)
-
-
-def compile_ahead(args: argparse.Namespace) -> None:
-    """Run every work once, in some processes, for the code that they leave on disk."""
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=compiled_share, args=(args, job)) for job in range(args.jobs)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
 
 
 def compiled_share(args: argparse.Namespace, job: int) -> None:

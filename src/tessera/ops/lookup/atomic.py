@@ -50,9 +50,9 @@ def _add(x: Any, index: Any, source: Any, out: Any, width: int) -> None:
         kernels.add(index, source, out, width=width)
         return
     wide = like(x, x.shape, acc)
-    kernels.widened(x, wide)
+    kernels.converted(x, wide)
     kernels.add(index, source, wide, width=width)
-    kernels.narrowed(wide, out)
+    kernels.converted(wide, out)
 
 
 def _extremes(x: Any, index: Any, source: Any, out: Any, kind: str, width: int) -> None:

@@ -13,7 +13,9 @@ from typing import Any
 import tessera as ts
 from tessera.ops.annotations import Constant
 
-E = ts.dtype_var("E", ts.bf16, ts.f16, ts.f32, ts.f64, ts.i8, ts.u8, ts.i16, ts.i32, ts.i64)
+NUMBERS = (ts.bf16, ts.f16, ts.f32, ts.f64, ts.i8, ts.u8, ts.i16, ts.i32, ts.i64)
+E = ts.dtype_var("E", *NUMBERS)
+F = ts.dtype_var("F", *NUMBERS)
 I = ts.dtype_var("I", ts.i64, ts.i32)  # noqa: E741
 A = ts.dtype_var("A", ts.f32, ts.f64, ts.i32, ts.i64)
 K = ts.dtype_var("K", ts.i32, ts.i64)
@@ -39,10 +41,12 @@ def key_of(x: Any, kind: Any, key: Any) -> Any:
     """Return integers that are ordered as floats are; NaN is the largest for a maximum, the smallest for a minimum.
 
     Args:
-        x: f32 or f64.
+        x: f32 or f64, or integers of the result's dtype, which are their own.
         kind: `max` or `min`.
         key: dtype of the result, i32 or i64.
     """
+    if x.dtype == key:
+        return x
     bits = ts.tile.bitcast(x, key)
     largest = 2**31 - 1 if key == ts.i32 else 2**63 - 1
     ordered = ts.tile.where(bits < 0, bits ^ largest, bits)
@@ -51,23 +55,18 @@ def key_of(x: Any, kind: Any, key: Any) -> Any:
 
 @ts.function
 def number_of(key: Any, acc: Any) -> Any:
-    """Return the floats that integers stand for: what `key_of` took, NaN for NaN."""
+    """Return the numbers that integers stand for: what `key_of` took, NaN for NaN."""
+    if key.dtype == acc:
+        return key
     largest = 2**31 - 1 if acc == ts.f32 else 2**63 - 1
     return ts.tile.bitcast(ts.tile.where(key < 0, key ^ largest, key), acc)
 
 
 @ts.kernel
-def widened(x: ts.Tensor[S, E], wide: ts.Tensor[S, A], BE: Constant = 1024):
-    """Give elements the dtype that they are added up in."""
+def converted(x: ts.Tensor[S, E], y: ts.Tensor[S, F], BE: Constant = 1024):
+    """Give elements another dtype: the one that they are added up in, and back."""
     for e in ts.tile.grid((S, BE)):
-        wide[e : e + BE] = x[e : e + BE].to(wide.dtype)
-
-
-@ts.kernel
-def narrowed(wide: ts.Tensor[S, A], out: ts.Tensor[S, E], BE: Constant = 1024):
-    """Give what was added up the dtype of the elements."""
-    for e in ts.tile.grid((S, BE)):
-        out[e : e + BE] = wide[e : e + BE].to(out.dtype)
+        y[e : e + BE] = x[e : e + BE].to(y.dtype)
 
 
 @ts.kernel
@@ -83,8 +82,7 @@ def add(index: ts.Tensor[L, I], source: ts.Tensor[W, E], out: ts.Tensor[S, A], w
 def keys(x: ts.Tensor[S, E], found: ts.Tensor[S, K], kind: Constant, acc: Constant, BE: Constant = 1024):
     """Give floats the integers that extremes are found of; integers are their own."""
     for e in ts.tile.grid((S, BE)):
-        value = x[e : e + BE].to(acc)
-        found[e : e + BE] = key_of(value, kind, found.dtype) if acc != found.dtype else value
+        found[e : e + BE] = key_of(x[e : e + BE].to(acc), kind, found.dtype)
 
 
 @ts.kernel
@@ -102,8 +100,7 @@ def extremes(
         at = e + ts.tile.arange(BE, dtype=ts.i64)
         if at < W:
             place = place_of(index, at, S, width)
-            value = source[e : e + BE].to(acc)
-            key = key_of(value, kind, found.dtype) if acc != found.dtype else value
+            key = key_of(source[e : e + BE].to(acc), kind, found.dtype)
             if kind == "max":
                 ts.tile.atomic_max(found[place], key)
             else:
@@ -114,8 +111,7 @@ def extremes(
 def numbers(found: ts.Tensor[S, K], out: ts.Tensor[S, E], acc: Constant, BE: Constant = 1024):
     """Give integers back the numbers that they stand for."""
     for e in ts.tile.grid((S, BE)):
-        key = found[e : e + BE]
-        out[e : e + BE] = (number_of(key, acc) if acc != found.dtype else key).to(out.dtype)
+        out[e : e + BE] = number_of(found[e : e + BE], acc).to(out.dtype)
 
 
 @ts.kernel
