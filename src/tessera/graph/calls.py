@@ -48,11 +48,11 @@ class Template:
         return self.filled([Array(self._trace, value) for value in values], lambda dim: Size(self._trace, dim))
 
     def flags(self, of_arrays: Sequence[Any]) -> Any:
-        """Return what is said of each array for each argument, False for all else."""
+        """Return what is said of each array for each argument, False for all else, and for a None among them."""
         leaves = [False] * len(self._given)
         for at, flag in zip(self.places, of_arrays, strict=True):
             leaves[at] = flag
-        return unflatten(self._outline, iter(leaves))
+        return [False if one is None else one for one in unflatten(self._outline, iter(leaves))]
 
     def at(self, sizes: Sizes) -> Callable[[Sequence[Any]], Any]:
         """Return what makes a call's arguments of its arrays."""

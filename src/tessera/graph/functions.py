@@ -10,6 +10,7 @@ import numpy as np
 from xdsl.ir import SSAValue
 
 from tessera.errors import LanguageError, TypeMismatchError, caller_location, shown
+from tessera.graph.floats import Number
 from tessera.graph.sizes import Size
 from tessera.graph.traced import Array, Trace, dims_from, dtype_of
 from tessera.graph.trees import flatten
@@ -85,7 +86,7 @@ def refused(name: str) -> LanguageError:
 def trace_of(*values: Any) -> Trace:
     """Return the tracing that some values take part in."""
     leaves, _ = flatten(list(values))
-    return next(leaf.tracing for leaf in leaves if isinstance(leaf, Array))
+    return next(leaf.tracing for leaf in leaves if isinstance(leaf, Array | Number))
 
 
 def is_traced(*values: Any) -> bool:
@@ -192,7 +193,7 @@ def reshape(a: Any, shape: Any, order: Any = "C", *, copy: Any = None) -> Array:
                 code="shape-mismatch",
                 help="the number of elements stays",
             )
-        return x.view(writer.reshape(x.ssa, dims), _shaped_back if _is_dense(x) else None)
+        return x.viewed(writer.reshape(x.ssa, dims), _shaped_back if _is_dense(x) else None)
 
 
 def _shaped_back(whole: Array, changed: Array) -> Array:
@@ -222,7 +223,7 @@ def transpose(a: Any, axes: Any = None) -> Array:
         raise _bad_axis(a.ndim, axes)
     with a.tracing.at_caller() as writer:
         turned = sorted(range(len(order)), key=order.__getitem__)
-        return a.view(writer.transpose(a.ssa, order), partial(_turned_back, turned))
+        return a.viewed(writer.transpose(a.ssa, order), partial(_turned_back, turned))
 
 
 def _turned_back(order: Sequence[int], _whole: Array, changed: Array) -> Array:
@@ -268,7 +269,7 @@ def expand_dims(a: Any, axis: Any) -> Array:
     given = several(axis)
     axes = [own_axis(a.ndim + len(given), one) for one in given]
     with a.tracing.at_caller() as writer:
-        return a.view(writer.with_ones(a.ssa, axes), _shaped_back)
+        return a.viewed(writer.with_ones(a.ssa, axes), _shaped_back)
 
 
 @numpy(np.squeeze)
@@ -279,7 +280,7 @@ def squeeze(a: Any, axis: Any = None) -> Array:
     if any(dims[at] != ONE for at in axes):
         raise _bad_axis(a.ndim, axis)
     with a.tracing.at_caller() as writer:
-        return a.view(writer.without(a.ssa, axes), _shaped_back)
+        return a.viewed(writer.without(a.ssa, axes), _shaped_back)
 
 
 @numpy(np.broadcast_to)
@@ -296,7 +297,7 @@ def broadcast_to(array: Any, shape: Any, subok: Any = False) -> Array:
                 code="shape-mismatch",
                 help="sizes are equal or 1, from the last dimension on",
             )
-        return x.view(writer.broadcast_to(x.ssa, dims))
+        return x.viewed(writer.broadcast_to(x.ssa, dims))
 
 
 def _made(trace: Trace, value: Any, shape: Any, kind: DType) -> Array:
@@ -521,7 +522,7 @@ def indexed(x: Array, key: Any) -> Array:
             parts = [item if type(item) is slice else slice(None) for item in items]
             places = {axis: _places(x.tracing, item) for axis, item in enumerate(items) if type(item) is not slice}
             return Array(x.tracing, writer.index(_part(writer, x, parts, key), places))
-        return whole.view(_part(writer, x, items, key), partial(_part_set, key))
+        return whole.viewed(_part(writer, x, items, key), partial(_part_set, key))
 
 
 def _part_set(key: Any, whole: Array, changed: Array) -> Array:

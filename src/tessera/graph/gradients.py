@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from itertools import islice
+from typing import Any, cast
+
+from xdsl.ir import SSAValue
 
 from tessera.autodiff import argnums_of, check_argnums, check_function
 from tessera.autodiff.sweeps import gradients, tangents_of
-from tessera.errors import CallError, TypeMismatchError, caller_location
-from tessera.graph.functions import is_traced, trace_of
+from tessera.errors import CallError, TypeMismatchError, caller_location, shown
+from tessera.graph.floats import Number, is_float
+from tessera.graph.functions import trace_of
 from tessera.graph.jit import jit
 from tessera.graph.traced import Array, Trace
-from tessera.graph.trees import Outline, flatten, unflatten
+from tessera.graph.trees import Outline, UnlikeError, flatten, leaves_like, outline_text, unflatten
 from tessera.ir.graph.types import array_type, dims_of
+from tessera.ops import arrays
 
 Argnums = int | Sequence[int]
 
@@ -41,17 +46,94 @@ def _traced(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return function(*args, **kwargs) if is_traced(args, kwargs) else whole(*args, **kwargs)
+        return function(*args, **kwargs) if _is_inside(args, kwargs) else whole(*args, **kwargs)
 
     return call
 
 
-def _fresh(trace: Trace, tree: Any) -> tuple[list[Array], Outline, Any]:
-    """Return the arrays of a tree as ones of their own, how they are nested, and the tree of them."""
-    leaves, outline = flatten(tree)
-    with trace.at_caller() as writer:
-        made = [Array(trace, writer.alias(trace.array(leaf).ssa)) for leaf in leaves]
-    return made, outline, unflatten(outline, iter(made))
+def _is_inside(*values: Any) -> bool:
+    """Return whether arrays or floats of a traced function are among some values."""
+    return any(isinstance(leaf, Array | Number) for leaf in flatten(list(values))[0])
+
+
+class _Given:
+    """What is differentiated by: arrays and floats of a tree, as arrays of their own. Other leaves stay as they are.
+
+    Args:
+        trace: the tracing.
+        tree: the tree.
+    """
+
+    def __init__(self, trace: Trace, tree: Any) -> None:
+        self.tracing = trace
+        self.leaves, self.outline = flatten(tree)
+        self.places = [at for at, leaf in enumerate(self.leaves) if _is_number(leaf)]
+        with trace.at_caller() as writer:
+            self.made = [Array(trace, writer.alias(trace.array(self.leaves[at]).ssa)) for at in self.places]
+        self.values = [one.ssa for one in self.made]
+
+    @property
+    def tree(self) -> Any:
+        """The tree of the arrays."""
+        return self._with(self.leaves, self.made)
+
+    def gradient(self, values: Sequence[SSAValue]) -> Any:
+        """Return a tree of gradients: None for what is no array and no float."""
+        return self._with([None] * len(self.leaves), [Array(self.tracing, one) for one in values])
+
+    def _with(self, leaves: Sequence[Any], made: Sequence[Array]) -> Any:
+        found = dict(enumerate(leaves)) | dict(zip(self.places, made, strict=True))
+        return unflatten(self.outline, iter(found.values()))
+
+    def directions(self, tree: Any) -> list[SSAValue]:
+        """Return a direction for each array from a tree like that of the arrays.
+
+        Raises:
+            CallError: `wrong-tree`.
+            TypeMismatchError: `shape-mismatch`.
+        """
+        leaves = _alike(tree, self.outline, "tangents are not nested as primals are", "give a direction for each array")
+        found = [self.tracing.array(leaves[at]).ssa for at in self.places]
+        _check_alike(self.tracing, self.made, found)
+        return found
+
+    def check_smooth(self, number: int) -> None:
+        """Check that an argument is of floating point.
+
+        Raises:
+            TypeMismatchError: `not-a-number`.
+        """
+        others = [one.element for one in self.made if not one.element.is_float]
+        if others or not self.made:
+            has = f"elements of {others[0].name}" if others else "no array"
+            raise TypeMismatchError(
+                f"a gradient by argument {number}, which has {has}",
+                code="not-a-number",
+                location=caller_location(),
+                help="gradients are by arrays of floating point: x.astype(np.float64); argnums names other arguments",
+            )
+
+
+def _is_number(leaf: Any) -> bool:
+    """Return whether a leaf is an array, or a number of floating point."""
+    return isinstance(leaf, Array | Number) or arrays.is_array(leaf) or is_float(leaf)
+
+
+def _alike(tree: Any, outline: Outline, problem: str, help: str) -> list[Any]:
+    """Return the leaves of a tree in the order of an outline.
+
+    Raises:
+        CallError: `wrong-tree`.
+    """
+    try:
+        return leaves_like(tree, outline)
+    except UnlikeError as error:
+        raise CallError(
+            f"{problem}: {shown(error.tree)} stands for {outline_text(error.outline)}",
+            code="wrong-tree",
+            location=caller_location(),
+            help=help,
+        ) from None
 
 
 def _number(value: Any) -> Array:
@@ -70,6 +152,22 @@ def _number(value: Any) -> Array:
     return value
 
 
+def _pair(found: Any) -> tuple[Any, Any]:
+    """Return what a function gave with `has_aux`.
+
+    Raises:
+        CallError: `bad-argument`.
+    """
+    if not isinstance(found, tuple) or len(cast("tuple[Any, ...]", found)) != 2:
+        raise CallError(
+            f"with has_aux=True the function gives {shown(cast(object, found))}",
+            code="bad-argument",
+            location=caller_location(),
+            help="return a pair: the number that is differentiated, and anything else",
+        )
+    return cast("tuple[Any, Any]", found)
+
+
 def value_and_grad(
     function: Callable[..., Any], argnums: Argnums | None = None, has_aux: bool = False
 ) -> Callable[..., Any]:
@@ -78,17 +176,18 @@ def value_and_grad(
     Args:
         function: gives one number of floating point, as an array without dimensions; with `has_aux` a pair of it and
             anything else.
-        argnums: number of the argument, or numbers of arguments, that it is differentiated by. They may be tuples,
-            lists and dictionaries of arrays of floating point. By default what `ts.autodiff` says of the function,
-            else the first.
+        argnums: number of the argument, or numbers of arguments, that it is differentiated by. They may be floats, and
+            tuples, lists, dictionaries and objects of arrays of floating point and floats. By default what
+            `ts.autodiff` says of the function, else the first.
         has_aux: whether the function gives a pair.
 
     Returns:
         A function of the same arguments, which gives `(value, gradient)`, or `((value, aux), gradient)`. The gradient
-        is nested as the argument is; of several arguments it is a tuple.
+        is nested as the argument is, with None for what is no array and no float; of several arguments it is a tuple.
 
     Raises:
-        TypeMismatchError: `not-a-number`, when it is called.
+        CallError: `argument-count`; `bad-argument` where `has_aux` finds no pair; all when it is called.
+        TypeMismatchError: `not-a-number` for results that are none, and for arguments of integers, when it is called.
         LanguageError: `no-adjoint`, when it is called, with the line that has no derivative.
     """
     argnums = argnums_of(function) if argnums is None else argnums
@@ -98,7 +197,7 @@ def value_and_grad(
         numbers = [argnums] if isinstance(argnums, int) else list(argnums)
         trace = trace_of(args, kwargs)
         given = list(args)
-        made: list[tuple[list[Array], Outline]] = []
+        by: list[_Given] = []
         for number in numbers:
             if not -len(args) <= number < len(args):
                 raise CallError(
@@ -107,16 +206,17 @@ def value_and_grad(
                     location=caller_location(),
                     help="argnums counts arguments that are given by place, from 0",
                 )
-            leaves, outline, given[number] = _fresh(trace, args[number])
-            made.append((leaves, outline))
+            by.append(_Given(trace, args[number]))
+            by[-1].check_smooth(number)
+            given[number] = by[-1].tree
         with trace.differentiated():
             found = function(*given, **kwargs)
-        value = _number(found[0] if has_aux else found)
+        value = _number(_pair(found)[0] if has_aux else found)
         with trace.at_caller() as writer:
             one = writer.full(1.0, array_type(value.ssa).dtype)
-            wanted = [leaf.ssa for leaves, _ in made for leaf in leaves]
-            grads = iter([Array(trace, each) for each in gradients(writer, [value.ssa], [one], wanted)])
-        trees = [unflatten(outline, grads) for _, outline in made]
+            wanted = [value for one in by for value in one.values]
+            grads = iter(gradients(writer, [value.ssa], [one], wanted))
+        trees = [one.gradient([*islice(grads, len(one.values))]) for one in by]
         return found, trees[0] if isinstance(argnums, int) else tuple(trees)
 
     functools.update_wrapper(compute, function)
@@ -157,7 +257,7 @@ def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[...,
 
     Returns:
         The results, and a function that takes a tree like them and gives a tuple of trees like the arguments: the
-        transposed Jacobian times it.
+        transposed Jacobian times it, zeros for arrays of integers, None for what is no array and no float.
 
     Raises:
         LanguageError: `no-adjoint`.
@@ -166,25 +266,19 @@ def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[...,
 
     def pull(arguments: Any, weights: Any) -> Any:
         trace = trace_of(arguments, weights)
-        leaves, outline, fresh = _fresh(trace, arguments)
+        given = _Given(trace, arguments)
         with trace.differentiated():
-            results, nested = flatten(function(*fresh))
-        given, also = flatten(weights)
-        if nested != also:
-            raise CallError(
-                "weights are not nested as the results are",
-                code="wrong-tree",
-                location=caller_location(),
-                help="give an array for each array that the function gives",
-            )
+            results, nested = flatten(function(*given.tree))
+        problem = "weights are not nested as the results are"
+        leaves = _alike(weights, nested, problem, "give an array for each array that the function gives")
         with trace.at_caller() as writer:
-            back = [trace.array(one).astype(trace.array(of).dtype).ssa for one, of in zip(given, results, strict=True)]
+            back = [trace.array(one).astype(trace.array(of).dtype).ssa for one, of in zip(leaves, results, strict=True)]
             _check_alike(trace, results, back)
             of = [trace.array(one).ssa for one in results]
-            found = gradients(writer, of, back, [leaf.ssa for leaf in leaves])
-        return unflatten(outline, iter([Array(trace, each) for each in found]))
+            found = gradients(writer, of, back, given.values)
+        return given.gradient(found)
 
-    if is_traced(primals):
+    if _is_inside(primals):
         return function(*primals), functools.partial(pull, primals)
     return jit(function)(*primals), functools.partial(jit(pull), primals)
 
@@ -231,26 +325,17 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
 
     def push(arguments: Any, directions: Any) -> Any:
         trace = trace_of(arguments, directions)
-        leaves, outline, fresh = _fresh(trace, arguments)
-        given, also = flatten(directions)
-        if outline != also:
-            raise CallError(
-                "tangents are not nested as primals are",
-                code="wrong-tree",
-                location=caller_location(),
-                help="give a direction for each array",
-            )
-        along = [trace.array(one).ssa for one in given]
-        _check_alike(trace, leaves, along)
+        given = _Given(trace, arguments)
+        along = given.directions(directions)
         with trace.differentiated():
-            results, nested = flatten(function(*fresh))
+            results, nested = flatten(function(*given.tree))
         with trace.at_caller() as writer:
             of = [trace.array(one).ssa for one in results]
-            found = tangents_of(writer, of, [leaf.ssa for leaf in leaves], along)
+            found = tangents_of(writer, of, given.values, along)
         return unflatten(nested, iter(results)), unflatten(nested, iter([Array(trace, each) for each in found]))
 
     both = tuple(primals), tuple(tangents)
-    return push(*both) if is_traced(both) else jit(push)(*both)
+    return push(*both) if _is_inside(both) else jit(push)(*both)
 
 
 def linearize(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
@@ -273,7 +358,7 @@ def linearize(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callabl
     def push(arguments: Any, directions: Any) -> Any:
         return jvp(function, arguments, directions)[1]
 
-    if is_traced(primals):
+    if _is_inside(primals):
         return function(*primals), lambda *directions: push(primals, directions)
     pushed = jit(push)
     return jit(function)(*primals), lambda *directions: pushed(primals, directions)

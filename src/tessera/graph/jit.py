@@ -21,15 +21,14 @@ from tessera.frontend.annotations import OneType
 from tessera.frontend.exact import exact
 from tessera.graph.changes import Span, check_apart, spans_of, write_back
 from tessera.graph.constants import as_tensor, beside, shares_memory
-from tessera.graph.floats import Number
+from tessera.graph.floats import Number, float_type, is_float
 from tessera.graph.kept import cut
 from tessera.graph.kernels import call_kernel
 from tessera.graph.program import Program
 from tessera.graph.sizes import COMPARE
-from tessera.graph.traced import Array, Trace
+from tessera.graph.traced import Array, LeakedArrayError, Trace
 from tessera.graph.trees import Outline, flatten, unflatten
 from tessera.ir.graph.types import ArrayType
-from tessera.numerics.dtypes import f64
 from tessera.ops import arrays
 from tessera.runtime import asarray
 from tessera.runtime.arguments import common_device
@@ -79,7 +78,7 @@ class Entry:
 
     def takes(self, leaves: Sequence[Any]) -> bool:
         """Return whether the floats of a call are those that the graph is for."""
-        return all(exact(leaves[at]) == value for at, value in self.pinned)
+        return all(exact(float(leaves[at])) == value for at, value in self.pinned)
 
     def beside(self, like: Any) -> Sequence[Any]:
         """Return the arrays of the program around as they are now, beside one on the device."""
@@ -121,8 +120,8 @@ class Jit(Generic[P, R]):
         """Run the function.
 
         Args:
-            *args: arrays, numbers, and tuples, lists and dictionaries of them. Floats may differ from call to call,
-                where nothing asks for their value; for another integer, and anything else that is no array, the
+            *args: arrays, numbers, and tuples, lists, dictionaries and objects of them. Floats may differ from call to
+                call, where nothing asks for their value; for another integer, and anything else that is no array, the
                 function is traced anew.
             **kwargs: the same by name.
 
@@ -141,7 +140,12 @@ class Jit(Generic[P, R]):
         key = outline, statics, tuple((traits, pointer & 15) for pointer, traits, _ in read)
         found = self._known.get(key)
         if found is None or not found[0].takes(leaves):
-            entry, sizes = self._find(leaves, whole, outline, places, statics)
+            try:
+                entry, sizes = self._find(leaves, whole, outline, places, statics)
+            except LeakedArrayError as error:
+                if not error.tracing.is_going_on:
+                    raise
+                return self._inside(error.tracing, leaves, outline)
             every = [*given, *entry.beside(given[0])]
             found = entry, sizes, spans_of(every, entry.changed) if entry.changed else []
             if len(self._known) > _MOST_KNOWN:
@@ -158,22 +162,29 @@ class Jit(Generic[P, R]):
         made = (results[value] if is_array else value for is_array, value in entry.results)
         return cast(R, unflatten(entry.outline, made))
 
+    def _inside(self, trace: Trace, leaves: Sequence[Any], outline: Outline) -> R:
+        """Run the function as a part of one that is traced around it, of which it reads arrays."""
+        joined = (trace.array(leaf) if arrays.is_array(leaf) else leaf for leaf in leaves)
+        args, kwargs = unflatten(outline, joined)
+        function: Callable[..., R] = self._function
+        return function(*args, **kwargs)
+
     def _arrays(self, leaves: Sequence[Any]) -> tuple[list[int], list[Any], Any]:
         """Return the places of arrays among the arguments, the arguments with floats as arrays, and what else counts.
 
         Raises:
             CallError: `not-an-array`, `no-gradient`.
         """
-        floats = tuple(at for at, leaf in enumerate(leaves) if type(leaf) is float)
+        floats = tuple(at for at, leaf in enumerate(leaves) if is_float(leaf))
         places = [at for at, leaf in enumerate(leaves) if arrays.is_array(leaf)]
-        if not places:
+        if not places and not floats:
             raise CallError(
                 f"{self._name} is called without an array",
                 code="not-an-array",
                 location=caller_location(),
-                help="pass one; of numbers alone Python computes the function",
+                help="pass one, or a float",
             )
-        first = leaves[places[0]]
+        first = leaves[places[0]] if places else np.array(0.0)
         if floats:
             places = sorted([*places, *floats])
         whole = list(leaves)
@@ -255,13 +266,48 @@ class Jit(Generic[P, R]):
         )
         filled = list(leaves)
         for number, (at, argument) in enumerate(zip(places, list(trace.writer.arguments), strict=True)):
-            is_float = type(leaves[at]) is float
-            array = Array(trace, argument, target=number)
-            filled[at] = Number(trace, argument, leaves[at], frozenset([at])) if is_float else array
+            if is_float(leaves[at]):
+                filled[at] = Number(trace, argument, float(leaves[at]), frozenset([at]))
+            else:
+                filled[at] = Array(trace, argument, target=number)
+        try:
+            found, nested = self._traced(filled, outline)
+            return self._entry(trace, found, nested, leaves, tuple(dims), views, like)
+        finally:
+            trace.is_over = True
+
+    def _traced(self, filled: Sequence[Any], outline: Outline) -> tuple[list[Any], Outline]:
+        """Return what the function gives of arrays that stand for its arguments.
+
+        Raises:
+            LanguageError: `not-traceable` where it changes a list, a dictionary or an object among them.
+        """
         args, kwargs = unflatten(outline, iter(filled))
         function: Callable[..., Any] = self._function
-        returned = function(*args, **kwargs)
-        found, nested = flatten(returned)
+        found = flatten(function(*args, **kwargs))
+        if not _is_same(flatten((args, kwargs)), flatten(unflatten(outline, iter(filled)))):
+            raise LanguageError(
+                f"{self._name} changes a list, a dictionary or an object that it is called with, which would be lost",
+                code="not-traceable",
+                location=caller_location(),
+                help="change a copy of it, such as dict(given), and return what is to be kept",
+            )
+        return found
+
+    def _entry(
+        self,
+        trace: Trace,
+        found: Sequence[Any],
+        nested: Outline,
+        leaves: Sequence[Any],
+        dims: tuple[tuple[Dim, ...], ...],
+        views: Sequence[ArrayView],
+        like: Any,
+    ) -> Entry:
+        """Return a function that was traced, of results nested in some way."""
+        for one in found:
+            if isinstance(one, Array | Number):
+                trace.check_own(one)
         values = [
             one.given_back() if isinstance(one, Array) else one.ssa for one in found if isinstance(one, Array | Number)
         ]
@@ -273,14 +319,14 @@ class Jit(Generic[P, R]):
         contiguous = [_lies(view) for view in (*views, *held)]
         values = write_back(trace, values)
         changing = trace.changing()
-        program = Program(trace.writer.finish(values), trace.runs(), contiguous, hints, changing=changing)
+        program = Program(trace.writer.finish(values), trace.runs(), contiguous, trace.writer.hints, changing=changing)
         decided = tuple((*what, given) for what, given in trace.decided.items())
-        pinned = tuple((at, exact(leaves[at])) for at in sorted(trace.pinned))
+        pinned = tuple((at, exact(float(leaves[at]))) for at in sorted(trace.pinned))
         equal, changed = tuple(trace.writer.equal), tuple(sorted(trace.targets))
         device = trace.device
         are_ready = all(shares_memory(array, device) for array in constants) or not arrays.is_torch(like)
         facts = equal, decided, pinned, ready if are_ready else constants, are_ready, nested, results, device, changed
-        return Entry(program, tuple(dims), *facts)
+        return Entry(program, dims, *facts)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Return the method of an object; see `jit`."""
@@ -349,7 +395,7 @@ def _of_parts(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _is_same(one: tuple[list[Any], Outline], other: tuple[list[Any], Outline]) -> bool:
+def _is_same(one: tuple[Sequence[Any], Outline], other: tuple[Sequence[Any], Outline]) -> bool:
     """Return whether two trees hold the same objects."""
     return one[1] == other[1] and all(map(is_, one[0], other[0]))
 
@@ -392,13 +438,15 @@ class Method:
 _MOST_KNOWN = 4096
 
 
-def _number(value: float, beside: Any) -> Any:
+def _number(value: Any, beside: Any) -> Any:
     """Return a float as an array beside another one."""
+    kind = float_type(value)
     if arrays.is_torch(beside):
-        return sys.modules["torch"].tensor(value, dtype=arrays.torch_dtypes()["f64"], device=beside.device)
+        return sys.modules["torch"].tensor(float(value), dtype=arrays.torch_dtypes()[kind.name], device=beside.device)
+    found = np.array(value, kind.numpy())
     if isinstance(beside, np.ndarray):
-        return np.array(value)
-    return asarray(np.array(value), f64, arrays.view(beside, "an array").device)
+        return found
+    return asarray(found, kind, arrays.view(beside, "an array").device)
 
 
 def _check_no_gradient(array: Any) -> None:
@@ -448,9 +496,9 @@ def jit(function: Callable[P, R]) -> Jit[P, R]:
             it does then only. `if` on a size is decided for each call, `if` on a value is refused.
 
     Returns:
-        The function. It takes NumPy arrays and PyTorch tensors, in tuples, lists and dictionaries too. Another size
-        than before needs no tracing, other than one that was 0 or 1, or that decided an `if`. It may be the method of a
-        class, whose object's attributes are arguments as others are; those that it sets are refused.
+        The function. It takes NumPy arrays and PyTorch tensors, in tuples, lists, dictionaries and objects too. Another
+        size than before needs no tracing, other than one that was 0 or 1, or that decided an `if`. It may be the method
+        of a class, whose object's attributes are arguments as others are; those that it sets are refused.
 
     Raises:
         CallError: `not-a-function`.

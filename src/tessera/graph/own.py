@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 from xdsl.ir import Operation, SSAValue
 
@@ -11,7 +11,7 @@ from tessera.autodiff.rules import is_smooth
 from tessera.errors import CallError, TypeMismatchError, caller_location, shown
 from tessera.graph.functions import is_traced, trace_of
 from tessera.graph.traced import Array, Trace
-from tessera.graph.trees import Outline, flatten, unflatten
+from tessera.graph.trees import UnlikeError, flatten, leaves_like, outline_text, unflatten
 from tessera.ir.graph.callees import Callee
 from tessera.ir.graph.types import dims_of
 from tessera.ir.graph.views import OwnOp
@@ -56,23 +56,12 @@ class Tree:
         Raises:
             TypeMismatchError: `bad-gradient`.
         """
-        leaves = self._alike(tree, self.outline, what)
+        try:
+            leaves = leaves_like(tree, self.outline, none_for_any=True)
+        except UnlikeError as error:
+            wanted = outline_text(error.outline)
+            raise _bad(f"{what} gives {shown(error.tree)}", f"it gives a tree like {wanted}") from None
         return [None if leaves[at] is None else self._fitting(leaves[at], self.leaves[at], what) for at in self.places]
-
-    def _alike(self, tree: Any, outline: Any, what: str) -> list[Any]:
-        """Return the leaves of a tree, in which None may stand for one."""
-        if tree is None:
-            return [None] * _count(outline)
-        leaves, found = flatten(tree)
-        if found == outline:
-            return leaves
-        given: Any = tree
-        parts = cast(Any, given.values() if type(given) is dict else given)
-        nested = not isinstance(found, str) and not isinstance(outline, str)
-        if not nested or found[:-1] != outline[:-1] or len(found[-1]) != len(outline[-1]):
-            raise _bad(f"{what} gives {shown(cast(object, tree))}", f"it gives a tree like {outline_text(outline)}")
-        children = zip(parts, outline[-1], strict=True)
-        return [leaf for one, inner in children for leaf in self._alike(one, inner, what)]
 
     def _fitting(self, leaf: Any, own: Array, what: str) -> SSAValue:
         with self.tracing.at_caller() as writer:
@@ -81,18 +70,6 @@ class Tree:
             if len(dims[0]) != len(dims[1]) or not all(map(writer.same, *dims)):
                 raise _bad(f"{what} gives {Array(self.tracing, found)!r} for {own!r}", "it gives an array of its shape")
             return writer.cast(found, own.element)
-
-
-def _count(outline: Outline) -> int:
-    """Return how many leaves a tree has."""
-    return 1 if isinstance(outline, str) else sum(map(_count, outline[-1]))
-
-
-def outline_text(outline: Outline) -> str:
-    """Return how leaves are nested, for a message."""
-    if isinstance(outline, str):
-        return "an array"
-    return f"{outline[0].__name__} of {len(outline[-1])}"
 
 
 def _bad(message: str, help: str) -> TypeMismatchError:

@@ -46,7 +46,7 @@ def _pull(trace: Trace, step: Step, template: Template) -> Any:
     """Return what appends the step of a step's gradient."""
     gradient = step.gradient
     if gradient is None:
-        return None
+        return None if step.transposed is None else _transpose(trace, step, template)
 
     def pull(op: CallOp, cotangents: Values, needed: Sequence[bool]) -> Values:
         arguments = template.traced(op.inputs)
@@ -62,6 +62,24 @@ def _pull(trace: Trace, step: Step, template: Template) -> Any:
         places = template.flags([*range(1, len(needed) + 1)])
         by_place = {place: found[at].ssa for place, at in zip(places, of, strict=True) if at is not None}
         return [by_place.get(place) if one else None for place, one in enumerate(needed, 1)]
+
+    return pull
+
+
+def _transpose(trace: Trace, step: Step, template: Template) -> Any:
+    """Return what appends the gradient of a linear step's first argument."""
+
+    def pull(op: CallOp, cotangents: Values, needed: Sequence[bool]) -> Values:
+        if any(needed[1:]):
+            raise no_adjoint(op, f"{step.name} by other arguments than the first")
+        (cotangent,) = cotangents
+        assert cotangent is not None, "something came back"
+        back, arguments = Array(trace, cotangent), template.traced(op.inputs)
+        if callable(step.transposed):
+            found = step.transposed(back, *arguments)
+        else:
+            found = take_along_axis(back, arguments[1], 1)
+        return [found.ssa, *([None] * (len(needed) - 1))]
 
     return pull
 

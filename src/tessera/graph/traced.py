@@ -6,6 +6,8 @@ import weakref
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
+from threading import get_ident
 from typing import Any, NoReturn, cast
 
 import numpy as np
@@ -23,6 +25,25 @@ from tessera.ops import arrays
 from tessera.ops.traced import Traced
 from tessera.runtime.device import Device
 from tessera.target.dims import Dim
+
+_COUNT = count()
+
+
+class LeakedArrayError(LanguageError):
+    """Says that an array of one tracing is used outside of it.
+
+    Args:
+        tracing: the array's; of two that are going on the one around the other.
+    """
+
+    def __init__(self, tracing: Trace) -> None:
+        super().__init__(
+            "an array of a traced function is used outside of it",
+            code="leaked-array",
+            location=caller_location(),
+            help="return it, or pass it as an argument: it stands for an array only while its function is traced",
+        )
+        self.tracing = tracing
 
 
 class Trace:
@@ -50,6 +71,11 @@ class Trace:
         """What is to be written to arguments, by their numbers."""
         self.depth = 0
         """How many derivatives are taken around what is traced."""
+        self.is_over = False
+        """Whether the function has returned: what its arrays stood for is not there any more."""
+        self.number = next(_COUNT)
+        """How many functions were traced before."""
+        self._thread = get_ident()
 
     def name_of(self, name: str, key: Any) -> tuple[str, bool]:
         """Return the name of what a call calls, and whether it is new: equal keys have one."""
@@ -77,10 +103,26 @@ class Trace:
         finally:
             self.depth -= 1
 
+    @property
+    def is_going_on(self) -> bool:
+        """Whether this thread is tracing it."""
+        return not self.is_over and self._thread == get_ident()
+
+    def check_own(self, value: Array | Number) -> None:
+        """Check that an array stands for one of this tracing.
+
+        Raises:
+            LeakedArrayError: `leaked-array`.
+        """
+        if value.tracing is not self or self.is_over:
+            raise LeakedArrayError(min((self, value.tracing), key=lambda one: (one.is_going_on, one.number)))
+
     @contextmanager
     def at_caller(self) -> Any:
         """Give the user's line to what is written and raised inside."""
         where = caller_location()
+        if self.is_over:
+            raise LeakedArrayError(self)
         self.writer.location = to_loc(where)
         try:
             yield self.writer
@@ -93,10 +135,9 @@ class Trace:
         Raises:
             TypeMismatchError: `not-a-value`.
         """
-        if isinstance(value, Array):
-            return value.ssa
-        if isinstance(value, Number):
-            return self.writer.cast(value.ssa, f32)
+        if isinstance(value, Array | Number):
+            self.check_own(value)
+            return self.writer.cast(value.ssa, f32) if isinstance(value, Number) and value.is_weak else value.ssa
         if isinstance(value, Size):
             return self.writer.size(value.dim, _INDEX)
         if isinstance(value, bool | int | float):
@@ -170,10 +211,9 @@ class Trace:
 
     def array(self, value: Any) -> Array:
         """Return a value as an array of the graph; a float is f64, and takes the dtype of arrays beside it."""
-        if isinstance(value, Array):
-            return value
-        if isinstance(value, Number):
-            return Array(self, value.ssa, is_weak=True)
+        if isinstance(value, Array | Number):
+            self.check_own(value)
+            return value if isinstance(value, Array) else Array(self, value.ssa, is_weak=value.is_weak)
         if isinstance(value, float):
             return Array(self, self.writer.full(value, f64), is_weak=True)
         found = self.operand(value)
@@ -234,7 +274,7 @@ def _wide_enough(given: Sequence[Any]) -> DType | None:
 
 def _is_weak(value: Any) -> bool:
     """Return whether a value of the graph is made of Python's floats alone."""
-    return isinstance(value, Number) or (isinstance(value, Array) and value.is_weak)
+    return isinstance(value, Array | Number) and value.is_weak
 
 
 _INDEX = i64
@@ -329,7 +369,7 @@ class Array(Traced):
         self._whole: tuple[Callable[[], Array | None], Callable[[Array, Array], Array] | None] | None = None
         self._taken: SSAValue | None = None
 
-    def view(self, ssa: SSAValue, back: Callable[[Array, Array], Array] | None = None) -> Array:
+    def viewed(self, ssa: SSAValue, back: Callable[[Array, Array], Array] | None = None) -> Array:
         """Return a view of it.
 
         Args:

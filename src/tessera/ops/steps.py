@@ -54,6 +54,9 @@ class Step:
         tangents: how tangents of the first argument go through it: `linear` for a step that gives of them what it gives
             of the argument, `taken` for one whose first result has elements along the
             second dimension, at the places in its second result.
+        transposed: in graphs, where it has no step for it, the gradient of a linear step's first argument: what makes
+            it of what comes back and the arguments; `taken` where those are the elements at the places that the second
+            argument gives, along the second dimension.
     """
 
     name: str
@@ -62,6 +65,7 @@ class Step:
     launch: Callable[..., None]
     gradient: Gradient | None = None
     tangents: Literal["linear", "taken"] | None = None
+    transposed: Callable[..., Any] | Literal["taken"] | None = None
 
     def __post_init__(self) -> None:
         STEPS.append(self)

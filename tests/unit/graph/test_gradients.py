@@ -91,6 +91,29 @@ def test_products_with_hessians(function):
         assert np.abs(forward[number] - wanted).max() < 1e-4 * (1 + np.abs(wanted).max())
 
 
+TRANSPOSED = [
+    lambda x: np.sum(np.cumsum(x * x, axis=0) ** 2),
+    lambda x: np.sum(np.cumsum(np.sin(x), axis=1) * x),
+    lambda x: np.sum(np.sort(x, axis=1) ** 3 * np.arange(5)),
+    lambda x: np.sum(ts.ops.topk(x, 2, 0).values ** 3),
+    lambda x: np.sum(ts.ops.cummax(x, 1).values ** 3),
+    lambda x: np.sum(np.take(np.cumsum(x, axis=0), np.array([0, 0, 2]), axis=1) ** 3),
+]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("function", TRANSPOSED)
+def test_gradients_of_gradients_of_sums_and_orders(function, dtype):
+    x, along = (RNG.standard_normal((4, 5)).astype(dtype) for _ in range(2))
+    gradient = ts.grad(function)
+    found = ts.jit(ts.grad(lambda x, along: np.sum(gradient(x) * along)))(x, along)
+    assert found.dtype == dtype
+    step, wide = 1e-5, (x.astype(np.float64), along.astype(np.float64))
+    sides = [gradient(wide[0] + sign * step * wide[1]) for sign in (1, -1)]
+    wanted = (sides[0] - sides[1]) / (2 * step)
+    assert np.abs(found - wanted).max() < (1e-6 if dtype == np.float64 else 1e-4) * (1 + np.abs(wanted).max())
+
+
 def test_a_closure_is_no_argument():
     def outer(x):
         return np.sum(ts.grad(lambda y: np.sum(x * y))(x))  # the gradient by y is x, whatever y is

@@ -155,6 +155,7 @@ BACKWARD = Step(
     _gradient_results,
     _launch_gradient,
     tangents="linear",
+    transposed="taken",
 )
 
 ORDER = Step(

@@ -61,6 +61,7 @@ BACKWARD = Step(
     _gradient_results,
     _launch_gradient,
     tangents="linear",
+    transposed="taken",
 )
 
 EXTREMES = Step(

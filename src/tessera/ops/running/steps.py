@@ -91,8 +91,17 @@ def _launch_sums_gradient(results: Arguments, grad: Any, dtype: str) -> None:
     _run(grad, results[0], "sum", True)
 
 
+def _sums_again(back: Any, grad: Any, dtype: str) -> Any:
+    return CUMSUM(back, arrays.dtype_of(grad).name)[0]
+
+
 CUMSUM_BACKWARD = Step(
-    "cumsum_backward", "(Tensor grad, str dtype) -> Tensor", _results, _launch_sums_gradient, tangents="linear"
+    "cumsum_backward",
+    "(Tensor grad, str dtype) -> Tensor",
+    _results,
+    _launch_sums_gradient,
+    tangents="linear",
+    transposed=_sums_again,
 )
 
 CUMSUM = Step(
