@@ -32,9 +32,7 @@ def call_changing(
         types = [array_type(one.ssa) for one in (*targets, *made)]
         found = writer.call(unique, inputs, types, pure=True)
     for target, value in zip(targets, found[:count], strict=True):
-        target.ssa = value
-        if target.target is not None:
-            trace.targets[target.target] = value
+        target.put(value)
     return [Array(trace, one) for one in found[count:]]
 
 
@@ -73,12 +71,21 @@ def _argument_of(value: SSAValue) -> BlockArgument | None:
 
 
 def write_back(trace: Trace, results: Sequence[SSAValue]) -> list[SSAValue]:
-    """Append what is written to arguments; return the results, copies where they lie in arguments that change."""
+    """Append what is written to arguments; return the results, copies where they lie in arguments that change.
+
+    What is written is a copy, too, where it lies in an argument that is written before: `x[:], y[:] = y, x`.
+    """
     writer = trace.writer
     arguments = {writer.arguments[number] for number in trace.targets}
-    kept = [writer.copy(one) if _argument_of(one) in arguments else one for one in results]
-    for number, value in sorted(trace.targets.items()):
-        writer.update(writer.arguments[number], value)
+
+    def apart(value: SSAValue, own: SSAValue | None = None) -> SSAValue:
+        return writer.copy(value) if value is not own and _argument_of(value) in arguments else value
+
+    kept = [apart(one) for one in results]
+    changes = [(writer.arguments[number], value) for number, value in sorted(trace.targets.items())]
+    written = [apart(value, argument) for argument, value in changes]
+    for (argument, _), value in zip(changes, written, strict=True):
+        writer.update(argument, value)
     return kept
 
 

@@ -341,7 +341,7 @@ def broadcast_arrays(*args: Any, subok: Any = False) -> Any:
     given = [trace.array(one) for one in args]
     with trace.at_caller() as writer:
         dims = writer.broadcast_dims([dims_of(one.ssa) for one in given], "broadcast_arrays")
-        return tuple(one.viewed(writer.broadcast_to(one.ssa, dims)) for one in given)
+        return tuple(one.viewed(lambda one: writer.broadcast_to(one.ssa, dims)) for one in given)
 
 
 @numpy(np.meshgrid)

@@ -175,7 +175,8 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: 
 @numpy(np.reshape)
 def reshape(a: Any, shape: Any, order: Any = "C", *, copy: Any = None) -> Array:
     """Return elements, in row-major order, as another shape; one size may be -1."""
-    x, wanted = a, several(shape)
+    x: Array = a
+    wanted = several(shape)
     if order == "F":
         return transpose(reshape(transpose(x), tuple(reversed(wanted))))
     trace = x.tracing
@@ -193,7 +194,7 @@ def reshape(a: Any, shape: Any, order: Any = "C", *, copy: Any = None) -> Array:
                 code="shape-mismatch",
                 help="the number of elements stays",
             )
-        return x.viewed(writer.reshape(x.ssa, dims), _shaped_back if _is_dense(x) else None)
+        return x.viewed(lambda x: writer.reshape(x.ssa, dims), _shaped_back, may_be_copy=not _is_dense(x))
 
 
 def _shaped_back(whole: Array, changed: Array) -> Array:
@@ -223,7 +224,7 @@ def transpose(a: Any, axes: Any = None) -> Array:
         raise _bad_axis(a.ndim, axes)
     with a.tracing.at_caller() as writer:
         turned = sorted(range(len(order)), key=order.__getitem__)
-        return a.viewed(writer.transpose(a.ssa, order), partial(_turned_back, turned))
+        return cast(Array, a).viewed(lambda a: writer.transpose(a.ssa, order), partial(_turned_back, turned))
 
 
 def _turned_back(order: Sequence[int], _whole: Array, changed: Array) -> Array:
@@ -269,7 +270,7 @@ def expand_dims(a: Any, axis: Any) -> Array:
     given = several(axis)
     axes = [own_axis(a.ndim + len(given), one) for one in given]
     with a.tracing.at_caller() as writer:
-        return a.viewed(writer.with_ones(a.ssa, axes), _shaped_back)
+        return cast(Array, a).viewed(lambda a: writer.with_ones(a.ssa, axes), _shaped_back)
 
 
 @numpy(np.squeeze)
@@ -280,7 +281,7 @@ def squeeze(a: Any, axis: Any = None) -> Array:
     if any(dims[at] != ONE for at in axes):
         raise _bad_axis(a.ndim, axis)
     with a.tracing.at_caller() as writer:
-        return a.viewed(writer.without(a.ssa, axes), _shaped_back)
+        return cast(Array, a).viewed(lambda a: writer.without(a.ssa, axes), _shaped_back)
 
 
 @numpy(np.broadcast_to)
@@ -297,7 +298,7 @@ def broadcast_to(array: Any, shape: Any, subok: Any = False) -> Array:
                 code="shape-mismatch",
                 help="sizes are equal or 1, from the last dimension on",
             )
-        return x.viewed(writer.broadcast_to(x.ssa, dims))
+        return x.viewed(lambda x: writer.broadcast_to(x.ssa, dims))
 
 
 def _made(trace: Trace, value: Any, shape: Any, kind: DType) -> Array:
@@ -513,16 +514,16 @@ def indexed(x: Array, key: Any) -> Array:
         raise _bad_index(x, key)
     at = next((place for place, item in enumerate(items) if item is ...), len(items))
     items[at : at + 1] = [slice(None)] * (x.ndim - given)
-    whole, x = x, _turned(x, items)
     with x.tracing.at_caller() as writer:
-        if apart:
-            added = [axis for axis, item in enumerate(items) if item is None]
-            x = Array(x.tracing, writer.with_ones(x.ssa, added))
-            items = [slice(None) if item is None else item for item in items]
-            parts = [item if type(item) is slice else slice(None) for item in items]
-            places = {axis: _places(x.tracing, item) for axis, item in enumerate(items) if type(item) is not slice}
-            return Array(x.tracing, writer.index(_part(writer, x, parts, key), places))
-        return whole.viewed(_part(writer, x, items, key), partial(_part_set, key))
+        if not apart:
+            return x.viewed(lambda x: _part(writer, *_turned(x, items), key), partial(_part_set, key))
+        x, items = _turned(x, items)
+        added = [axis for axis, item in enumerate(items) if item is None]
+        x = Array(x.tracing, writer.with_ones(x.ssa, added))
+        items = [slice(None) if item is None else item for item in items]
+        parts = [item if type(item) is slice else slice(None) for item in items]
+        places = {axis: _places(x.tracing, item) for axis, item in enumerate(items) if type(item) is not slice}
+        return Array(x.tracing, writer.index(_part(writer, x, parts, key), places))
 
 
 def _part_set(key: Any, whole: Array, changed: Array) -> Array:
@@ -544,15 +545,15 @@ def _mask_places(item: Any) -> Sequence[Any]:
     return (cast(Any, item),)
 
 
-def _turned(x: Array, items: list[Any]) -> Array:
+def _turned(x: Array, items: Sequence[Any]) -> tuple[Array, list[Any]]:
     """Return an array with what slices that go backwards take, in place of which all of it is taken then."""
-    axis = 0
+    axis, left = 0, list(items)
     for number, item in enumerate(items):
         if type(item) is slice and isinstance(item.step, int) and item.step < 0:
             x = take(x, np.arange(*item.indices(x.shape[axis].__index__()), dtype=np.int64), axis)
-            items[number] = slice(None)
+            left[number] = slice(None)
         axis += item is not None
-    return x
+    return x, left
 
 
 def _bad_index(x: Array, key: Any) -> TypeMismatchError:

@@ -93,7 +93,7 @@ def _called(trace: Trace, kernel: Kernel[..., Any], values: list[Any]) -> Any:
         trace.writer.callees[name] = Callee(run, _pull(trace, kernel, template, changed))
     found = written(trace, name, template, [array_type(values[at].ssa) for at in changed])
     for at, made in zip(changed, found, strict=True):
-        values[at].ssa = made.ssa
+        values[at].put(made.ssa)
     return values[returned[0]] if len(returned) == 1 else tuple(values[at] for at in returned) or None
 
 

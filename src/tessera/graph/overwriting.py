@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
-from tessera.ir.graph.structure import CallOp, UpdateOp
+from tessera.ir.graph.structure import CallOp, UpdateOp, put_updates_last
 from tessera.ir.graph.takes import StoredOp
 from tessera.ir.graph.views import BroadcastOp, ReshapeOp, SliceOp, TransposeOp
 from tessera.ops import arrays
@@ -42,10 +42,7 @@ def _move_last(block: Block, calls: Sequence[CallOp]) -> None:
             op.detach()
             assert block.last_op is not None, "a graph ends with its return"
             block.insert_op_before(op, block.last_op)
-    for op in [op for op in block.ops if isinstance(op, UpdateOp)]:
-        op.detach()
-        assert block.last_op is not None, "a graph ends with its return"
-        block.insert_op_before(op, block.last_op)
+    put_updates_last(block)
 
 
 class _Lives:

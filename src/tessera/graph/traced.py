@@ -340,59 +340,161 @@ def _operator(fn: str, swapped: bool = False) -> Callable[[Any, Any], Any]:
     return apply
 
 
+class Memory:
+    """The elements of an array, which all of its names share: views are made of them again after they have changed.
+
+    Args:
+        ssa: their value in the graph.
+        target: the number of the argument that they are, which ops that change arrays write to; None for all others.
+        whole: what they are a view of, None for an array of its own.
+        make: makes their value of the whole; None where nothing says whether NumPy's would be a view or a copy.
+        back: gives what the whole is, with the part that the view is changed; takes the whole and the view. None where
+            the view cannot be changed, or may be a copy.
+    """
+
+    __slots__ = ("__weakref__", "_make", "_ssa", "_taken", "back", "target", "users", "whole")
+
+    def __init__(
+        self,
+        ssa: SSAValue,
+        target: int | None = None,
+        whole: Memory | None = None,
+        make: Callable[[Array], SSAValue] | None = None,
+        back: Callable[[Array, Array], Array] | None = None,
+    ) -> None:
+        self._ssa, self.target, self.whole, self._make, self.back = ssa, target, whole, make, back
+        self.users: weakref.WeakValueDictionary[int, Array | Memory] = weakref.WeakValueDictionary()
+        """Arrays that stand for it, and views."""
+        self._taken: SSAValue | None = None
+        if whole is not None:
+            whole.users[id(self)] = self
+            self._taken = whole._ssa
+
+    def ssa(self, trace: Trace) -> SSAValue:
+        """Return the value as it is now.
+
+        Raises:
+            CallError: `written-argument` for what may be a view of what has changed, or a copy.
+        """
+        if self.whole is not None and self.whole.ssa(trace) is not self._taken:
+            if self._make is None:
+                raise CallError(
+                    "another shape of an array is read that has changed since, which is a view or a copy",
+                    code="written-argument",
+                    location=caller_location(),
+                    help="take it where it is read, or a copy before the change: np.copy(x.reshape(...))",
+                )
+            self._ssa = self._make(Array(trace, self.whole))
+            self._taken = self.whole._ssa
+        return self._ssa
+
+    def put(self, trace: Trace, ssa: SSAValue) -> None:
+        """Let the elements be others, also those of what they are a view of.
+
+        Raises:
+            CallError: `written-argument` for what may be a view, or a copy.
+        """
+        self._ssa = ssa
+        if self.target is not None:
+            trace.targets[self.target] = ssa
+        whole = self.whole
+        if whole is None:
+            return
+        if not whole.is_seen(beside=self):
+            self.whole = None
+            return
+        if self.back is None:
+            raise CallError(
+                "another shape of a part or a transpose is changed, which is a view or a copy",
+                code="written-argument",
+                location=caller_location(),
+                help=_UNCHANGED,
+            )
+        self._taken = whole.ssa(trace)
+        found = self.back(Array(trace, whole), Array(trace, self))
+        whole.put(trace, trace.writer.reshape(found.ssa, dims_of(self._taken)))
+        self._taken = whole._ssa
+
+    def is_seen(self, beside: Memory) -> bool:
+        """Return whether anything but one of its views reads the elements."""
+        if self.target is not None or any(user is not beside for user in self.users.values()):
+            return True
+        return self.whole is not None and self.whole.is_seen(beside=self)
+
+    @property
+    def is_argument(self) -> bool:
+        """Whether it is an argument's, or a part of one where NumPy's array would be, too."""
+        return self.target is not None or (self.whole is not None and self.whole.is_argument)
+
+
 class Array(Traced):
     """An array of a traced function. NumPy's functions take it, and it has their operators and methods.
 
     Args:
         trace: the tracing.
-        ssa: its value in the graph; another one once a kernel has written it.
+        value: its value in the graph, another one once it has changed; or the elements that it shares.
         is_own: whether it is memory of its own in which nothing is yet but one number.
-        target: the number of the argument that it is, which ops that change arrays write to; None for all others.
+        target: the number of the argument that it is.
         is_weak: whether it is made of Python's floats alone: beside other arrays it takes their dtype.
-        is_view: whether it is a part of an argument where NumPy's array would be, too.
     """
 
-    __slots__ = ("__weakref__", "_taken", "_whole", "is_own", "is_view", "is_weak", "ssa", "target", "tracing")
+    __slots__ = ("__weakref__", "is_own", "is_weak", "memory", "tracing")
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __init__(
         self,
         trace: Trace,
-        ssa: SSAValue,
+        value: SSAValue | Memory,
         is_own: bool = False,
         target: int | None = None,
         is_weak: bool = False,
-        is_view: bool = False,
     ) -> None:
-        self.tracing, self.ssa, self.is_own, self.target, self.is_weak = trace, ssa, is_own, target, is_weak
-        self.is_view = is_view or target is not None
-        self._whole: tuple[Callable[[], Array | None], Callable[[Array, Array], Array] | None] | None = None
-        self._taken: SSAValue | None = None
+        self.tracing, self.is_own, self.is_weak = trace, is_own, is_weak
+        self.memory = value if isinstance(value, Memory) else Memory(value, target)
+        self.memory.users[id(self)] = self
 
-    def viewed(self, ssa: SSAValue, back: Callable[[Array, Array], Array] | None = None) -> Array:
+    @property
+    def ssa(self) -> SSAValue:
+        """Its value in the graph as it is now."""
+        return self.memory.ssa(self.tracing)
+
+    @property
+    def target(self) -> int | None:
+        """The number of the argument that it is, which ops that change arrays write to; None for all others."""
+        return self.memory.target
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it is an argument, or a part of one where NumPy's array would be, too."""
+        return self.memory.is_argument
+
+    def viewed(
+        self,
+        make: Callable[[Array], SSAValue],
+        back: Callable[[Array, Array], Array] | None = None,
+        may_be_copy: bool = False,
+    ) -> Array:
         """Return a view of it.
 
         Args:
-            ssa: the view's value.
+            make: makes the view's value of this array.
             back: gives what this array is, with the part that the view is changed; takes this array, and the view. None
-                where nothing says whether NumPy's would be a view.
+                where the view cannot be changed.
+            may_be_copy: whether nothing says whether NumPy's would be a view.
         """
-        found = Array(self.tracing, ssa, is_view=self.is_view, is_weak=self.is_weak)
-        # A whole that nothing but its view names needs no change, other than an argument: views are kept for theirs.
-        is_kept = self._whole is not None or self.target is not None
-        found._whole = (lambda: self) if is_kept else weakref.ref(self), back
-        found._taken = self.ssa
-        return found
+        again = None if may_be_copy else make
+        memory = Memory(make(self), whole=self.memory, make=again, back=None if may_be_copy else back)
+        return Array(self.tracing, memory, is_weak=self.is_weak)
 
     @property
     def is_part(self) -> bool:
         """Whether it is a view of an array of the function."""
-        return self._whole is not None
+        return self.memory.whole is not None
 
     @property
     def back(self) -> Callable[[Array, Array], Array] | None:
         """What gives the array that it is a view of, with the part that it is changed."""
-        return None if self._whole is None else self._whole[1]
+        return self.memory.back
 
     def given_back(self) -> SSAValue:
         """Return its value as a result: in memory of its own where NumPy's array would be."""
@@ -506,20 +608,12 @@ class Array(Traced):
         An argument is written when the function ends. Inside of what is differentiated it stays, and the result is new.
 
         Raises:
-            CallError: `written-argument` for what may be a view of an argument, or a copy, and for a part that was
-                taken before the argument changed.
+            CallError: `written-argument` for what may be a view of an argument, or a copy.
             TypeMismatchError: `shape-mismatch` or `dtype-mismatch` for elements that it has no room for.
         """
         trace, own, other = self.tracing, array_type(self.ssa), array_type(found.ssa)
         if trace.depth and self.is_view:
             return found
-        if self.is_view and self.target is None and self._whole is None:
-            raise CallError(
-                "a part, a transpose or another shape of an argument is changed",
-                code="written-argument",
-                location=caller_location(),
-                help=_UNCHANGED,
-            )
         dims = dims_of(self.ssa), dims_of(found.ssa)
         if own.rank != other.rank or not all(map(trace.writer.same, *dims)):
             raise TypeMismatchError(
@@ -536,35 +630,13 @@ class Array(Traced):
                 help=_UNCHANGED,
             )
         with trace.at_caller() as writer:
-            self.ssa, self.is_own = writer.cast(writer.reshape(found.ssa, dims[0]), own.dtype), False
-        if self.target is not None:
-            trace.targets[self.target] = self.ssa
-        self._change_whole()
+            self.put(writer.cast(writer.reshape(found.ssa, dims[0]), own.dtype))
         return self
 
-    def _change_whole(self) -> None:
-        """Let the array that this one is a view of become what it is now."""
-        if self._whole is None:
-            return
-        whole, back = self._whole[0](), self._whole[1]
-        if whole is None:
-            return
-        if self.is_view and whole.ssa is not self._taken:
-            raise CallError(
-                "a part of an argument is changed that was taken before the argument was changed otherwise",
-                code="written-argument",
-                location=caller_location(),
-                help="take the part where it is changed: x[1:] += 1",
-            )
-        if back is None:
-            raise CallError(
-                "another shape of a part or a transpose is changed, which is a view or a copy",
-                code="written-argument",
-                location=caller_location(),
-                help=_UNCHANGED,
-            )
-        whole.become(back(whole, self))
-        self._taken = whole.ssa
+    def put(self, ssa: SSAValue) -> None:
+        """Let the array, and what it is a view of, have other elements of its shape and dtype."""
+        self.is_own = False
+        self.memory.put(self.tracing, ssa)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         from tessera.graph.assigning import assign

@@ -62,6 +62,15 @@ class UpdateOp(TesseraOp):
             raise VerifyException("update writes an array of its type to an argument of the graph")
 
 
+def put_updates_last(block: Block) -> None:
+    """Move what writes to arguments to the end of a graph, behind all that reads them."""
+    last = block.last_op
+    assert last is not None, "a graph ends with its return"
+    for op in [op for op in block.ops if isinstance(op, UpdateOp)]:
+        op.detach()
+        block.insert_op_before(op, last)
+
+
 @op_definition
 class GroupOp(TesseraOp):
     """Ops that are one kernel: it reads the operands and writes the results, and all between stays in registers."""

@@ -15,7 +15,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.data import dataclass
 from tessera.ir.graph.points import CastOp, MapOp
-from tessera.ir.graph.structure import GraphOp
+from tessera.ir.graph.structure import GraphOp, put_updates_last
 from tessera.ir.graph.sums import PartsOp, ReduceOp
 from tessera.ir.graph.takes import TakeOp
 from tessera.ir.graph.types import ONE, array_type, dims_of
@@ -92,10 +92,12 @@ def cut(graph: GraphOp) -> list[Apart]:
         if isinstance(op, ConcatOp):
             cutter.join(op)
     groups, absorbed = cutter.groups()
-    apart = cutter.apart()
+    refused = cutter.apart()
     written = GroupWriter(graph, groups, absorbed).write()
-    known = [Apart(written[one], written[other], why) for one, other, why in apart if {one, other} <= written.keys()]
-    return put_into_products(graph, known)
+    known = [Apart(written[one], written[other], why) for one, other, why in refused if {one, other} <= written.keys()]
+    apart = put_into_products(graph, known)
+    put_updates_last(graph.body.block)
+    return apart
 
 
 class Cutter:
