@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Generic, ParamSpec, TypeVar, cast
 
@@ -78,12 +79,26 @@ class _Custom(Generic[P, R]):
             )
 
 
+class _Running(threading.local):
+    """How many `fwd` of a function run inside one another in this thread."""
+
+    count = 0
+
+
+_MOST_RUNNING = 2
+"""A `fwd` may call its function, whose rule gradients of gradients then take; in the `fwd` of that it is as written."""
+
+
 class CustomVjp(_Custom[P, R]):
     """A function whose gradient is stated. See `custom_vjp`."""
 
     _called = "custom_vjp"
     _fwd: Any = None
     _bwd: Any = None
+
+    def __init__(self, function: Callable[P, R], nondiff_argnums: int | Sequence[int] = ()) -> None:
+        super().__init__(function, nondiff_argnums)
+        self._running = _Running()
 
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
         """State the gradient.
@@ -105,7 +120,7 @@ class CustomVjp(_Custom[P, R]):
         """Run the function; its rule, where a gradient of it is taken."""
         given = self._by_place(args, kwargs)
         self._check_stated(self._fwd, "defvjp(fwd, bwd)")
-        trace = traced_where_differentiated(given)
+        trace = None if self._running.count == _MOST_RUNNING else traced_where_differentiated(given)
         return self._function(*args, **kwargs) if trace is None else cast(R, self._followed(trace, given))
 
     def _followed(self, trace: Trace, args: tuple[Any, ...]) -> Any:
@@ -114,7 +129,11 @@ class CustomVjp(_Custom[P, R]):
         kept: list[Any] = []
 
         def forwards() -> Any:
-            found = self._fwd(*args)
+            self._running.count += 1
+            try:
+                found = self._fwd(*args)
+            finally:
+                self._running.count -= 1
             if not isinstance(found, tuple) or len(cast("tuple[Any, ...]", found)) != 2:
                 raise CallError(
                     f"the fwd of {self._name} gives {shown(cast(object, found))}",

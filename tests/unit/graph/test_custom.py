@@ -60,6 +60,23 @@ def test_options_and_trees():
     assert np.abs(found[1] - 3 * X**2).max() < 1e-12
 
 
+def test_fwd_may_call_its_function():
+    @ts.custom_vjp
+    def root(x):
+        return np.sqrt(x)
+
+    def fwd(x):
+        y = root(x)
+        return y, y
+
+    root.defvjp(fwd, lambda y, back: (np.where(y > 0, back / (2 * np.where(y > 0, y, 1.0)), 0.0),))
+    x = np.array([0.0, 0.25, 4.0])
+    found = ts.grad(lambda x: np.sum(root(x) * 3))(x)
+    assert np.abs(found - [0, 3, 0.75]).max() < 1e-12
+    twice = ts.grad(lambda x: np.sum(ts.grad(lambda x: np.sum(root(x)))(x)))(x)
+    assert np.abs(twice - [0, -2, -1 / 32]).max() < 1e-12
+
+
 def test_none_comes_back_as_zeros():
     f = ts.custom_vjp(lambda x, y: x * y)
     f.defvjp(lambda x, y: (x * y, y), lambda y, back: (back * y, None))
