@@ -43,12 +43,12 @@ def checkpoint(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _followed(trace: Trace, function: Callable[..., Any], arguments: Any) -> Any:
-    given = Tree(trace, arguments)
+    given, when = Tree(trace, arguments), len(trace.changes)
 
-    def again(values: Sequence[SSAValue]) -> Tree:
+    def again(values: Sequence[SSAValue]) -> list[SSAValue]:
         args, kwargs = given.of(values)
-        with trace.differentiated():
-            return Tree(trace, function(*args, **kwargs))
+        with trace.differentiated(), trace.as_of(when):
+            return Tree(trace, function(*args, **kwargs)).values
 
     def rules(_made: Tree, _around: int) -> tuple[Any, Any]:
         def pull(op: OwnOp, cotangents: Values, _needed: Sequence[bool]) -> Values:
@@ -56,7 +56,7 @@ def _followed(trace: Trace, function: Callable[..., Any], arguments: Any) -> Any
             count = len(given.places)
             with trace.at_caller():
                 late = _late(trace, [*op.inputs[:count], *(one for _, one in known)])
-            results = again(late[:count]).values
+            results = again(late[:count])
             by = [*late[:count], *op.inputs[count:]]
             with trace.at_caller() as writer:
                 return padded(op, gradients(writer, [results[at] for at, _ in known], late[count:], by))
@@ -65,7 +65,7 @@ def _followed(trace: Trace, function: Callable[..., Any], arguments: Any) -> Any
             count = len(given.places)
             with trace.at_caller() as writer:
                 fresh = [writer.alias(one) for one in op.inputs[:count]]
-            results = again(fresh).values
+            results = again(fresh)
             known = zip([*fresh, *op.inputs[count:]], tangents[len(op.outputs) :], strict=True)
             pairs = [(by, along) for by, along in known if along is not None]
             with trace.at_caller() as writer:

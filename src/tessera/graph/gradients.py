@@ -279,8 +279,41 @@ def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[...,
         return given.gradient(found)
 
     if _is_inside(primals):
-        return function(*primals), functools.partial(pull, primals)
-    return jit(function)(*primals), functools.partial(jit(pull), primals)
+        later = _Later(pull, primals)
+        return function(*primals), later
+    return jit(function)(*primals), functools.partial(jit(pull), _held(primals))
+
+
+def _held(tree: Any) -> Any:
+    """Return a tree with what its arrays are now, whatever changes them."""
+    leaves, outline = flatten(tree)
+    held = (
+        Array(one.tracing, one.ssa, is_weak=one.is_weak)
+        if isinstance(one, Array)
+        else arrays.copied(one)
+        if arrays.is_array(one)
+        else one
+        for one in leaves
+    )
+    return unflatten(outline, held)
+
+
+class _Later:
+    """A derivative that a traced function takes later, of arrays as they are now.
+
+    Args:
+        compute: computes it of the arguments, and of weights or directions.
+        primals: the arguments.
+    """
+
+    def __init__(self, compute: Callable[[Any, Any], Any], primals: Any) -> None:
+        self._compute, self._primals, self._trace = compute, _held(primals), trace_of(primals)
+        self._count = len(self._trace.changes)
+
+    def __call__(self, given: Any) -> Any:
+        given = _held(given)
+        with self._trace.as_of(self._count):
+            return _held(self._compute(self._primals, given))
 
 
 def _check_alike(trace: Trace, values: Sequence[Any], others: Sequence[Any]) -> None:
@@ -359,9 +392,10 @@ def linearize(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callabl
         return jvp(function, arguments, directions)[1]
 
     if _is_inside(primals):
-        return function(*primals), lambda *directions: push(primals, directions)
-    pushed = jit(push)
-    return jit(function)(*primals), lambda *directions: pushed(primals, directions)
+        later = _Later(push, primals)
+        return function(*primals), lambda *directions: later(directions)
+    pushed, held = jit(push), _held(primals)
+    return jit(function)(*primals), lambda *directions: pushed(held, directions)
 
 
 def stop_gradient(x: Any) -> Any:

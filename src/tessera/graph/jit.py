@@ -163,11 +163,24 @@ class Jit(Generic[P, R]):
         return cast(R, unflatten(entry.outline, made))
 
     def _inside(self, trace: Trace, leaves: Sequence[Any], outline: Outline) -> R:
-        """Run the function as a part of one that is traced around it, of which it reads arrays."""
-        joined = (trace.array(leaf) if arrays.is_array(leaf) else leaf for leaf in leaves)
-        args, kwargs = unflatten(outline, joined)
+        """Run the function as a part of one that is traced around it, of which it reads arrays.
+
+        Raises:
+            CallError: `written-argument` where it changes an array that it is called with.
+        """
+        joined = [trace.array(leaf) if arrays.is_array(leaf) else leaf for leaf in leaves]
+        before = [(one, one.ssa) for one in joined if isinstance(one, Array)]
+        args, kwargs = unflatten(outline, iter(joined))
         function: Callable[..., R] = self._function
-        return function(*args, **kwargs)
+        found = function(*args, **kwargs)
+        if any(one.ssa is not ssa for one, ssa in before):
+            raise CallError(
+                f"{self._name} changes an array of the program around ts.jit",
+                code="written-argument",
+                location=caller_location(),
+                help="pass it as an argument to the outer function, or change a copy: np.copy(x)",
+            )
+        return found
 
     def _arrays(self, leaves: Sequence[Any]) -> tuple[list[int], list[Any], Any]:
         """Return the places of arrays among the arguments, the arguments with floats as arrays, and what else counts.

@@ -71,6 +71,8 @@ class Trace:
         """What is to be written to arguments, by their numbers."""
         self.depth = 0
         """How many derivatives are taken around what is traced."""
+        self.changes: list[tuple[weakref.ref[Memory], SSAValue]] = []
+        """What arrays were before each of their changes, in order."""
         self.is_over = False
         """Whether the function has returned: what its arrays stood for is not there any more."""
         self.number = next(_COUNT)
@@ -116,6 +118,27 @@ class Trace:
         """
         if value.tracing is not self or self.is_over:
             raise LeakedArrayError(min((self, value.tracing), key=lambda one: (one.is_going_on, one.number)))
+
+    @contextmanager
+    def as_of(self, count: int) -> Generator[None]:
+        """Let arrays be what they were after so many changes; what changes inside is forgotten."""
+        end, targets = len(self.changes), dict(self.targets)
+        later = [(memory, memory.now) for made, _ in self.changes[count:] if (memory := made()) is not None]
+        self._undo(count)
+        try:
+            yield
+        finally:
+            self._undo(end)
+            del self.changes[end:]
+            self.targets = targets
+            for memory, value in later:
+                memory.now = value
+
+    def _undo(self, count: int) -> None:
+        for made, value in reversed(self.changes[count:]):
+            memory = made()
+            if memory is not None:
+                memory.now = value
 
     @contextmanager
     def at_caller(self) -> Any:
@@ -352,7 +375,7 @@ class Memory:
             the view cannot be changed, or may be a copy.
     """
 
-    __slots__ = ("__weakref__", "_make", "_ssa", "_taken", "back", "target", "users", "whole")
+    __slots__ = ("__weakref__", "_make", "_taken", "back", "now", "target", "users", "whole")
 
     def __init__(
         self,
@@ -362,13 +385,13 @@ class Memory:
         make: Callable[[Array], SSAValue] | None = None,
         back: Callable[[Array, Array], Array] | None = None,
     ) -> None:
-        self._ssa, self.target, self.whole, self._make, self.back = ssa, target, whole, make, back
+        self.now, self.target, self.whole, self._make, self.back = ssa, target, whole, make, back
         self.users: weakref.WeakValueDictionary[int, Array | Memory] = weakref.WeakValueDictionary()
         """Arrays that stand for it, and views."""
         self._taken: SSAValue | None = None
         if whole is not None:
             whole.users[id(self)] = self
-            self._taken = whole._ssa
+            self._taken = whole.now
 
     def ssa(self, trace: Trace) -> SSAValue:
         """Return the value as it is now.
@@ -384,9 +407,9 @@ class Memory:
                     location=caller_location(),
                     help="take it where it is read, or a copy before the change: np.copy(x.reshape(...))",
                 )
-            self._ssa = self._make(Array(trace, self.whole))
-            self._taken = self.whole._ssa
-        return self._ssa
+            self.now = self._make(Array(trace, self.whole))
+            self._taken = self.whole.now
+        return self.now
 
     def put(self, trace: Trace, ssa: SSAValue) -> None:
         """Let the elements be others, also those of what they are a view of.
@@ -394,7 +417,8 @@ class Memory:
         Raises:
             CallError: `written-argument` for what may be a view, or a copy.
         """
-        self._ssa = ssa
+        trace.changes.append((weakref.ref(self), self.now))
+        self.now = ssa
         if self.target is not None:
             trace.targets[self.target] = ssa
         whole = self.whole
@@ -413,7 +437,7 @@ class Memory:
         self._taken = whole.ssa(trace)
         found = self.back(Array(trace, whole), Array(trace, self))
         whole.put(trace, trace.writer.reshape(found.ssa, dims_of(self._taken)))
-        self._taken = whole._ssa
+        self._taken = whole.now
 
     def is_seen(self, beside: Memory) -> bool:
         """Return whether anything but one of its views reads the elements."""

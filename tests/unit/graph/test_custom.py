@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tests.unit.graph.differences import assert_gradients
+from tests.unit.graph.differences import assert_gradients, differences
 
 RNG = np.random.default_rng(10)
 X, Y = RNG.standard_normal((2, 6))
@@ -243,3 +243,64 @@ def test_wrong_rules_name_the_line(name):
         ts.jit(WRONG[name])(X)
     assert caught.value.code == name.partition(",")[0]
     assert caught.value.location.frame.file == __file__
+
+
+def recomputed(x, take):
+    """Take a derivative at the end of what reads an array that changes meanwhile."""
+    y = np.copy(x)
+    part = y[1:]
+    y *= 2
+    found = take(lambda z: np.sin(z) * np.sum(part), x)
+    y += 1
+    return found() + np.sum(part**2)
+
+
+def at_once(f, x):
+    made = np.sum(f(x))
+    return lambda: made
+
+
+def by_checkpoint(f, x):
+    made = np.sum(ts.checkpoint(f)(x))
+    return lambda: made
+
+
+def by_pull(f, x):
+    z = np.copy(x)
+    value, pull = ts.vjp(f, z)
+    z *= 5
+    return lambda: np.sum(value) + np.sum(pull(np.ones_like(x))[0]) * 0
+
+
+def by_directions(f, x):
+    z, along = np.copy(x), np.ones_like(x)
+    value, push = ts.linearize(f, z)
+    z *= 5
+    return lambda: np.sum(value) + np.sum(push(along)) * 0
+
+
+@pytest.mark.parametrize("take", [by_checkpoint, by_pull, by_directions])
+def test_what_is_computed_later_reads_arrays_as_they_were(take):
+    x = X.ravel()[:5].copy()
+    found = ts.grad(lambda x: recomputed(x, take))(x)
+    wanted = differences(lambda x: recomputed(x, at_once), (x,), 0)
+    assert np.abs(found - wanted).max() < 1e-6 * (1 + np.abs(wanted).max())
+
+
+def test_derivatives_taken_later_are_of_the_arrays_of_then():
+    def both(x, w):
+        z = np.copy(w)
+        _, pull = ts.vjp(lambda x: x * x * z, x)
+        _, push = ts.linearize(lambda x: x * x * z, x)
+        z += 100
+        return pull(np.ones_like(x))[0], push(np.ones_like(x))
+
+    x, w = X.ravel()[:5].copy(), Y.ravel()[:5].copy()
+    for one in ts.jit(both)(x, w):
+        assert np.abs(one - 2 * x * w).max() < 1e-12
+    kept = x.copy()
+    _, pull = ts.vjp(lambda x: x * x, x)
+    _, push = ts.linearize(lambda x: x * x, x)
+    x += 100
+    assert np.abs(pull(np.ones(5))[0] - 2 * kept).max() < 1e-12
+    assert np.abs(push(np.ones(5)) - 2 * kept).max() < 1e-12

@@ -279,6 +279,22 @@ def test_functions_of_known_arrays_read_traced_ones_around_them(name):
     assert np.allclose(ts.grad(lambda x: np.sum(ENCLOSED[name](x, one) * x))(x), 2 * x)
 
 
+def test_known_arrays_are_not_changed_by_what_is_traced():
+    known = np.ones(3)
+
+    def outer(x):
+        def inner(y):
+            y += x
+            return y * 2
+
+        return ts.jit(inner)(known)
+
+    with pytest.raises(ts.CallError) as caught:
+        ts.jit(outer)(np.ones(3))
+    assert caught.value.code == "written-argument"
+    assert np.array_equal(known, np.ones(3))
+
+
 def test_arrays_that_outlive_their_function_are_refused():
     kept = []
     ts.jit(lambda x: (kept.append(x * 2), x + 1)[1])(np.ones(3))
