@@ -140,7 +140,7 @@ class Arrays(Writer):
         """The other sign."""
         return Value(self, x.kind, np.asarray(np.negative(x.held)))
 
-    def unit(self, instruction: str, x: Value) -> Value:
+    def unit(self, instruction: str, *xs: Value) -> Value:
         """Nothing here has a GPU's units."""
         raise NotImplementedError
 

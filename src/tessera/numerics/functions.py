@@ -115,7 +115,9 @@ _TABLE = (
     Function("sigmoid", 1, "float", cost=16, special=True, ulp=(5.0, 1.0)),
 )
 
-ROUGH = frozenset({"acos", "asin", "erfc", "expm1", "log", "log2", "log10", "log1p", "pow", "sigmoid", "sqrt", "tanh"})
+ROUGH = frozenset(
+    "acos asin atan atan2 cos erfc exp expm1 hypot lgamma log log2 log10 log1p pow sigmoid sin sqrt tan tanh".split()
+)
 """The functions that have a second form, for results that are 16-bit floats where they are not kept in f32."""
 ROUGH_ERROR = 2.0**-14
 """Of such a form, relative to the result, which a rounding to f16 changes by up to 2^-11, one to bf16 by 2^-8."""

@@ -9,7 +9,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from tessera.backends.llvm.remainder import remainder_function, vector_remainder_function
+from tessera.backends.llvm.remainder import floor_function, remainder_function, vector_remainder_function
 
 UNIT = """
 define internal float @unit(float %x) alwaysinline {{
@@ -29,9 +29,19 @@ declare float @llvm.fabs.f32(float)
 """
 """Reciprocals that are one unit off, and flush what is no normal number."""
 
+LARGE = """
+define internal float @large(float %x, float %y) {
+  ret float 0x7FF8000000000000
+}
+"""
+"""What quotients take that are large, or no numbers."""
 
-def compiled(element: str, width: int, off: int | None = None) -> tuple[Any, Any]:
-    if width > 1:
+
+def compiled(element: str, width: int, off: int | None = None, floors: bool = False) -> tuple[Any, Any]:
+    if floors:
+        name, text, declares = floor_function("unit", "large")
+        text += LARGE
+    elif width > 1:
         name, text, declares = vector_remainder_function(width)
     else:
         name, text, declares = remainder_function(element, "" if off is None else "unit")
@@ -89,4 +99,23 @@ def test_the_remainder_is_exact_for_all_kinds_of_numbers(element: str, dtype: An
         expected = np.fmod(x, y)
     np.testing.assert_array_equal(result, expected)
     assert (np.signbit(result) == np.signbit(expected))[~np.isnan(expected)].all()
+    assert engine is not None
+
+
+@pytest.mark.parametrize("off", [-1, 0, 1])
+def test_quotients_of_ordinary_size_are_cut_off_without_a_division(off: int) -> None:
+    rng = np.random.default_rng(11)
+    y = rng.standard_normal(60000).astype(np.float32) * np.float32(2) ** rng.integers(-40, 40, 60000).astype(np.float32)
+    whole = np.floor(2.0 ** rng.uniform(0, 18, 60000)) * rng.choice((-1, 1), 60000)
+    near = (whole * y.astype(np.float64)).astype(np.float32)  # multiples, and numbers beside them
+    near = np.nextafter(near, rng.choice((-np.inf, 0, np.inf), 60000).astype(np.float32))
+    x = np.where(rng.random(60000) < 0.5, near, (y * rng.uniform(-3, 3, 60000)).astype(np.float32))
+    x = np.concatenate([x, np.float32([0, -0.0, 0, -0.0, 6, -6, 7, -7])])
+    y = np.concatenate([y, np.float32([3, 3, -3, -3, 3, 3, -3, -3])])
+    result = np.empty_like(x)
+    engine, run = compiled("float", 1, off, floors=True)
+    run(x.ctypes.data, y.ctypes.data, result.ctypes.data, len(x))
+    expected = np.floor_divide(x, y)
+    np.testing.assert_array_equal(result, expected)
+    assert np.array_equal(np.signbit(result), np.signbit(expected))
     assert engine is not None

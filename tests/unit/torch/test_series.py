@@ -4,6 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tessera.numerics.functions import ROUGH_ERROR  # noqa: E402 - only where PyTorch is
 from tessera.torch.compiled import backend as compiled  # noqa: E402 - only where PyTorch is
 
 INF, NAN = float("inf"), float("nan")
@@ -78,13 +79,34 @@ def test_hyperbolic_functions_of_all_sizes(function):
         torch.testing.assert_close(found, exact.to(x.dtype), rtol=torch.finfo(x.dtype).eps * 4, atol=0, equal_nan=True)
 
 
-NAMED = ("asinh", "acosh", "atanh", "sinh", "cosh", "erfinv", "erfc", "asin", "acos", "log1p", "expm1")
+def named(name):
+    places = (torch, torch.special, torch.nn.functional)
+    return next(getattr(place, name) for place in places if hasattr(place, name))
+
+
+NAMED = (
+    "i0",
+    "i0e",
+    "i1",
+    "i1e",
+    "asinh",
+    "acosh",
+    "atanh",
+    "sinh",
+    "cosh",
+    "erfinv",
+    "erfc",
+    "asin",
+    "acos",
+    "log1p",
+    "expm1",
+)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", [*NAMED, "logsigmoid"])
 def test_functions_are_exact_for_their_size(name, dtype):
-    function = getattr(torch, name, None) or getattr(torch.nn.functional, name)
+    function = named(name)
     small = torch.randn(3000, dtype=torch.float64) * 2.0 ** torch.randint(-30, 7, (3000,))
     special = torch.tensor([0.0, -0.0, 1.0, -1.0, float("inf"), -float("inf"), float("nan"), 89.0, -88.7, 3e38, -3e38])
     x = torch.cat([small, torch.rand(3000), special]).to(dtype)
@@ -93,16 +115,60 @@ def test_functions_are_exact_for_their_size(name, dtype):
     assert torch.equal(found.isinf() & ~x.isinf(), exact.to(dtype).isinf() & ~x.isinf())
     is_normal = found.isfinite() & (exact.abs() >= torch.finfo(dtype).tiny)
     error = ((found.double() - exact) / exact)[is_normal].abs().max()
-    assert error <= (0.52 if dtype.itemsize == 2 else 4) * torch.finfo(dtype).eps
+    eps = torch.finfo(dtype).eps
+    wide = 10 if name.startswith("i1") else 4
+    assert error <= (0.51 * eps + ROUGH_ERROR if dtype.itemsize == 2 else wide * eps)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("name", ["asinh", "sinh", "cosh", "erfc", "logsigmoid"])
 def test_gradients_of_functions_are_as_exact_as_eagers(name, dtype):
-    function = getattr(torch, name, None) or getattr(torch.nn.functional, name)
+    function = named(name)
     x = torch.cat([torch.randn(3000) * 3, torch.tensor([0.0, 1e-6, -1e-6, 20.0, -20.0])]).to(dtype)
     grads = []
     for run, given in ((torch.compile(function, backend=compiled.backend), x), (function, x), (function, x.double())):
         grads.append(both_ways(run, given)[1].double())
     found, eager, exact = grads
     assert (found - exact).abs().max() <= 2 * (eager - exact).abs().max() + torch.finfo(dtype).eps * exact.abs().max()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("name", ["digamma", "lgamma"])
+def test_functions_with_zeros_are_as_exact_as_eagers(name, dtype):
+    x = (torch.randn(5000, dtype=torch.float64) * 2.0 ** torch.randint(-9, 6, (5000,))).to(dtype)
+    x = torch.cat([x, torch.tensor([0.0, -0.0, -1.0, -2.0, 1.0, 2.0, INF, -INF, NAN], dtype=dtype)])
+    found, eager, exact = (
+        torch.compile(named(name), backend=compiled.backend)(x),
+        named(name)(x),
+        named(name)(x.double()),
+    )
+    assert torch.equal(found.isnan(), eager.isnan())
+    assert torch.equal(found.isinf(), eager.isinf())
+    finite = found.isfinite() & (x.abs() > 0.01) & ((x - x.round()).abs() > 0.01)  # poles
+    error, allowed = ((one.double() - exact)[finite].abs() / (1 + exact[finite].abs()) for one in (found, eager))
+    assert error.max() <= 2 * allowed.max() + 4 * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("name", ["logaddexp", "logaddexp2", "hypot", "atan2", "floor_divide"])
+def test_functions_of_two_are_as_exact_as_eagers(name, dtype):
+    special = torch.tensor([0.0, -0.0, 1.0, -1.0, 40.0, -3.5, INF, -INF, NAN])
+    x, y = (torch.randn(5000, dtype=torch.float64) * 2.0 ** torch.randint(-9, 6, (5000,)) for _ in range(2))
+    x, y = torch.cat([x, special.repeat(9)]).to(dtype), torch.cat([y, special.repeat_interleave(9)]).to(dtype)
+    found, eager = torch.compile(named(name), backend=compiled.backend)(x, y), named(name)(x, y)
+    exact = named(name)(x.double(), y.double())
+    assert torch.equal(found.isnan(), eager.isnan())
+    assert torch.equal(found.isinf(), eager.isinf())
+    finite = exact.isfinite() & found.isfinite()
+    error, allowed = ((one.double() - exact)[finite].abs() / (1 + exact[finite].abs()) for one in (found, eager))
+    assert error.max() <= 2 * allowed.max() + 2 * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("name", ["logaddexp", "logaddexp2"])
+def test_gradients_of_logarithms_of_sums(name):
+    x, y = (torch.randn(500, dtype=torch.float64).mul(9).requires_grad_() for _ in range(2))
+    found, eager = (
+        torch.autograd.grad(run(x, y).sum(), (x, y))
+        for run in (torch.compile(named(name), backend=compiled.backend), named(name))
+    )
+    torch.testing.assert_close(found, eager, rtol=1e-12, atol=1e-13)

@@ -111,40 +111,13 @@ _INT_BINARY = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or
 _INT_COMPARE = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
 
 
-def _float_remainder(ops: Ops, type_: LLVMType, a: str, b: str) -> tuple[str, str]:
-    """Return the exact remainder with the dividend's sign, and whether Python's has the other one."""
-    zero = ops.real(type_, 0.0)
-    rest = ops.remainder(type_, a, b)
-    nonzero = ops.compare("one", type_, rest, zero)
-    opposite = ops.binary(
-        "xor", type_.of("i1"), ops.compare("olt", type_, rest, zero), ops.compare("olt", type_, b, zero)
-    )
-    return rest, ops.binary("and", type_.of("i1"), nonzero, opposite)
-
-
 def _float_mod(ops: Ops, type_: LLVMType, a: str, b: str) -> str:
     """The remainder with the divisor's sign, as in Python and NumPy."""
     zero = ops.real(type_, 0.0)
-    rest, adjust = _float_remainder(ops, type_, a, b)
+    rest, adjust = ops.signed_remainder(type_, a, b)
     moved = ops.select(type_, adjust, ops.fn.assign(f"fadd {type_} {rest}, {b}"), rest)
     is_zero = ops.compare("oeq", type_, moved, zero)
     return ops.select(type_, is_zero, ops.intrinsic("copysign", type_, zero, b), moved)
-
-
-def _float_floordiv(ops: Ops, type_: LLVMType, a: str, b: str) -> str:
-    """`floor(a / b)` through the exact remainder: rounding of the quotient cannot reach the next integer."""
-    zero, half, one = (ops.real(type_, value) for value in (0.0, 0.5, 1.0))
-    plain = ops.fn.assign(f"fdiv {type_} {a}, {b}")
-    rest, adjust = _float_remainder(ops, type_, a, b)
-    quotient = ops.fn.assign(f"fdiv {type_} {ops.fn.assign(f'fsub {type_} {a}, {rest}')}, {b}")
-    # The quotient is adjusted, not the remainder: that would become infinite where the divisor is.
-    quotient = ops.select(type_, adjust, ops.fn.assign(f"fsub {type_} {quotient}, {one}"), quotient)
-    floor = ops.intrinsic("floor", type_, quotient)
-    above = ops.compare("ogt", type_, ops.fn.assign(f"fsub {type_} {quotient}, {floor}"), half)
-    floor = ops.select(type_, above, ops.fn.assign(f"fadd {type_} {floor}, {one}"), floor)
-    signed_zero = ops.intrinsic("copysign", type_, zero, plain)
-    floor = ops.select(type_, ops.compare("oeq", type_, quotient, zero), signed_zero, floor)
-    return ops.select(type_, ops.compare("oeq", type_, b, zero), plain, floor)
 
 
 def _negate(ops: Ops, type_: LLVMType, a: str) -> str:
@@ -171,7 +144,7 @@ def _rounded_product(ops: Ops, type_: LLVMType, a: str, b: str) -> str:
 _FLOAT_OTHER: dict[str, Callable[..., str]] = {
     "rounded_mul": _rounded_product,
     "mod": _float_mod,
-    "floordiv": _float_floordiv,
+    "floordiv": lambda ops, type_, a, b: ops.floored_quotient(type_, a, b),
     "neg": _negate,
     "isnan": _isnan,
     "isinf": _isinf,

@@ -41,6 +41,31 @@ class Ops:
         self.module.define(name, text)
         return self.fn.assign(f"call {type_} @{name}({type_} {a}, {type_} {b})")
 
+    def floored_quotient(self, type_: LLVMType, a: str, b: str) -> str:
+        """Append `floor(a / b)` through the exact remainder: rounding of the quotient cannot reach the next integer."""
+        zero, half, one = (self.real(type_, value) for value in (0.0, 0.5, 1.0))
+        plain = self.fn.assign(f"fdiv {type_} {a}, {b}")
+        rest, adjust = self.signed_remainder(type_, a, b)
+        quotient = self.fn.assign(f"fdiv {type_} {self.fn.assign(f'fsub {type_} {a}, {rest}')}, {b}")
+        # The quotient is adjusted, not the remainder: that would become infinite where the divisor is.
+        quotient = self.select(type_, adjust, self.fn.assign(f"fsub {type_} {quotient}, {one}"), quotient)
+        floor = self.intrinsic("floor", type_, quotient)
+        above = self.compare("ogt", type_, self.fn.assign(f"fsub {type_} {quotient}, {floor}"), half)
+        floor = self.select(type_, above, self.fn.assign(f"fadd {type_} {floor}, {one}"), floor)
+        signed_zero = self.intrinsic("copysign", type_, zero, plain)
+        floor = self.select(type_, self.compare("oeq", type_, quotient, zero), signed_zero, floor)
+        return self.select(type_, self.compare("oeq", type_, b, zero), plain, floor)
+
+    def signed_remainder(self, type_: LLVMType, a: str, b: str) -> tuple[str, str]:
+        """Append the exact remainder with the dividend's sign, and whether Python's has the other one."""
+        zero = self.real(type_, 0.0)
+        rest = self.remainder(type_, a, b)
+        nonzero = self.compare("one", type_, rest, zero)
+        opposite = self.binary(
+            "xor", type_.of("i1"), self.compare("olt", type_, rest, zero), self.compare("olt", type_, b, zero)
+        )
+        return rest, self.binary("and", type_.of("i1"), nonzero, opposite)
+
     def compare(self, predicate: str, type_: LLVMType, a: str, b: str) -> str:
         """Append a comparison; gives i1 lanes."""
         return self.fn.assign(f"{'fcmp' if type_.is_float else 'icmp'} {predicate} {type_} {a}, {b}")

@@ -132,7 +132,7 @@ done:
 """
 
 
-_QUICK = """\
+_CUT = """\
 large:
   %dividend = bitcast i32 %ax to float
   %divisor = bitcast i32 %ay to float
@@ -151,12 +151,43 @@ large:
   %is.rest = and i1 %is.left, %is.less
   %is.quick = and i1 %is.small, %is.rest
   br i1 %is.quick, label %quick, label %divide
+"""
+"""Cuts off the quotient of the magnitudes `ax` and `ay`, to `times` or one less where something `lacks`."""
+_QUICK = """\
 quick:
   %short.bits = bitcast float %short to i32
   %short.signed = or i32 %short.bits, %sign
   %short.result = bitcast i32 %short.signed to float
   ret float %short.result
 """
+_FLOORED = """\
+define internal float @{name}(float %x, float %y) {{
+entry:
+  %ux = bitcast float %x to i32
+  %uy = bitcast float %y to i32
+  %ax = and i32 %ux, {magnitude}
+  %ay = and i32 %uy, {magnitude}
+  br label %large
+{cut}quick:
+  %one.less = fsub float %times, {one}
+  %count = select i1 %lacks, float %one.less, float %times
+  %signs = xor i32 %ux, %uy
+  %opposite = icmp slt i32 %signs, 0
+  %inexact = fcmp one float %short, {zero}
+  %goes.down = and i1 %opposite, %inexact
+  %one.more = fadd float %count, {one}
+  %size = select i1 %goes.down, float %one.more, float %count
+  %negative = fneg float %size
+  %floor = select i1 %opposite, float %negative, float %size
+  ret float %floor
+divide:
+  %exact = call float @{exact}(float %x, float %y)
+  ret float %exact
+}}
+"""
+_NUMBERS = {
+    key: float_literal(one, "float") for key, one in (("most", 2.0**19), ("quarter", 0.25), ("zero", 0.0), ("one", 1.0))
+}
 _OF_QUICK = ("declare float @llvm.trunc.f32(float)", "declare float @llvm.fma.f32(float, float, float)")
 
 
@@ -194,8 +225,7 @@ def remainder_function(element: str, reciprocal: str = "") -> tuple[str, str, tu
     integer, name = f"i{bits}", f"tessera_fmod_f{bits}"
     exponents = (1 << bits - 1 - mantissa) - 1
     is_quick = bool(reciprocal) and element == "float"
-    numbers = {"most": 2.0**19, "quarter": 0.25, "zero": 0.0}
-    quick = _QUICK.format(reciprocal=reciprocal, **{key: float_literal(one, "float") for key, one in numbers.items()})
+    quick = (_CUT + _QUICK).format(reciprocal=reciprocal, **_NUMBERS)
     text = _BODY.format(
         name=name,
         quick=quick if is_quick else "",
@@ -216,3 +246,16 @@ def remainder_function(element: str, reciprocal: str = "") -> tuple[str, str, tu
     if is_quick:
         declares += (f"declare float @{reciprocal}(float)", *_OF_QUICK)
     return name, text, declares
+
+
+def floor_function(reciprocal: str, exact: str) -> tuple[str, str, tuple[str, ...]]:
+    """Return name, definition and declarations of the largest whole numbers below quotients of `float` scalars.
+
+    Args:
+        reciprocal: as of `remainder_function`.
+        exact: the name of a function that gives them where quotients are large, or no numbers.
+    """
+    name = "tessera_floordiv_f32"
+    numbers = {"magnitude": (1 << 31) - 1, "exact": exact, **_NUMBERS}
+    text = _FLOORED.format(name=name, cut=_CUT.format(reciprocal=reciprocal, **_NUMBERS), **numbers)
+    return name, text, (f"declare float @{reciprocal}(float)", *_OF_QUICK)

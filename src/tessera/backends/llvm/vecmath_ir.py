@@ -115,10 +115,12 @@ class TextWriter(Writer):
             parts.append(self.emit(elem, f"call {one} {symbol}({', '.join(given)})").held)
         return self.joined(elem, parts, lanes)
 
-    def unit(self, instruction: str, x: Value) -> Value:
+    def unit(self, instruction: str, *xs: Value) -> Value:
         """Write the instruction as inline assembly, as LLVM's intrinsics change their names."""
         assert self.width == 1, "a GPU's threads have numbers"
-        return self.emit("f32", f'call float asm "{instruction} $0, $1;", "=f,f"(float {x.held})')
+        places = ", ".join(f"${number}" for number in range(len(xs) + 1))
+        given = ", ".join(f"float {x.held}" for x in xs)
+        return self.emit("f32", f'call float asm "{instruction} {places};", "=f{",f" * len(xs)}"({given})')
 
     def large_remainder(self, a: Value) -> tuple[Value, Value, Value]:
         """Call the scalar helper for each lane."""

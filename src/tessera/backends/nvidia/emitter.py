@@ -15,7 +15,7 @@ from tessera.backends.llvm.arithmetic import ARITHMETIC
 from tessera.backends.llvm.control import CONTROL
 from tessera.backends.llvm.emitter import Handlers
 from tessera.backends.llvm.ops import F32, F64, I8, I16, I32, Ops
-from tessera.backends.llvm.remainder import remainder_function
+from tessera.backends.llvm.remainder import floor_function, remainder_function
 from tessera.backends.llvm.text import FunctionText, ModuleText
 from tessera.backends.llvm.types import LLVMType, of_dtype
 from tessera.backends.llvm.vecmath import vecmath_function
@@ -29,6 +29,7 @@ from tessera.target.records import TargetRecord
 NVIDIA = Handlers()
 SHARED_SYMBOL = "tessera_shared"
 
+_RECIPROCAL = "llvm.nvvm.rcp.approx.ftz.f"
 _CONSTRAINT = {"i8": "h", "i16": "h", "i32": "r", "i64": "l", "float": "f", "double": "d"}
 _PTX_BITS = {"i8": "b8", "i16": "b16", "i32": "b32", "i64": "b64"}
 
@@ -60,7 +61,21 @@ class NvidiaOps(Ops):
 
     def remainder(self, type_: LLVMType, a: str, b: str) -> str:
         """Append a call of the exact remainder: NVPTX's own `frem` is wrong for large quotients."""
-        name, text, declares = remainder_function(type_.element, "llvm.nvvm.rcp.approx.ftz.f")
+        return self._called(remainder_function(type_.element, _RECIPROCAL), type_, a, b)
+
+    def floored_quotient(self, type_: LLVMType, a: str, b: str) -> str:
+        """Append the whole quotient of f32 by a function whose common case takes no division."""
+        if type_ != F32:
+            return super().floored_quotient(type_, a, b)
+        exact = "tessera_floordiv_exact_f32"
+        if not self.module.has(exact):
+            fn = FunctionText(f"define internal float @{exact}(float %x, float %y)")
+            fn.line(f"ret float {Ops.floored_quotient(NvidiaOps(self.module, fn), type_, '%x', '%y')}")
+            self.module.define(exact, fn.render())
+        return self._called(floor_function(_RECIPROCAL, exact), type_, a, b)
+
+    def _called(self, function: tuple[str, str, tuple[str, ...]], type_: LLVMType, a: str, b: str) -> str:
+        name, text, declares = function
         self.module.declare(*declares)
         self.module.define(name, text)
         return self.fn.assign(f"call {type_} @{name}({type_} {a}, {type_} {b})")

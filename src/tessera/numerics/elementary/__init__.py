@@ -59,7 +59,9 @@ GENERATORS: Final[dict[str, Generator]] = {
     "cbrt": lambda w, xs, _: roots.cbrt(w, xs[0]),
     "hypot": lambda w, xs, _: roots.hypot(w, xs[0], xs[1]),
     "erfc": lambda w, xs, o: gamma.erfc(w, xs[0], o.features),
-    "lgamma": lambda w, xs, o: gamma.lgamma(w, xs[0], o.features),
+    "lgamma": lambda w, xs, o: gamma.lgamma(
+        w, xs[0], gamma.Parts(lambda x: logarithms.log(w, x, o.features), lambda x: 1.0 / x)
+    ),
     "pow": _pow,
 }
 

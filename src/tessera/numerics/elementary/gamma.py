@@ -9,12 +9,12 @@ beyond; negative numbers are reflected.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 from tessera.data import dataclass
 from tessera.numerics.elementary import coefficients as table
 from tessera.numerics.elementary.exponential import CONSTANTS, LOG2_E, biases, nearest_integer, polynomial, scale
-from tessera.numerics.elementary.logarithm import log
 from tessera.numerics.elementary.writer import FORMATS, Value, Writer
 
 HALF_LOG_2PI_MINUS_1: Final = (math.log(2 * math.pi) - 1) / 2
@@ -71,22 +71,30 @@ def erfc_factor(w: Writer, a: Value) -> Value:
     return w.fma(w.fma(half, 2.0, p - quotient), inverse, quotient)
 
 
-def lgamma(w: Writer, x: Value, features: frozenset[str]) -> Value:
+@dataclass(frozen=True)
+class Parts:
+    """What the logarithm of the gamma function is made of: a logarithm and a reciprocal."""
+
+    log: Callable[[Value], Value]
+    inverse: Callable[[Value], Value]
+
+
+def lgamma(w: Writer, x: Value, parts: Parts) -> Value:
     """The logarithm of the gamma function's magnitude; infinite at 0 and negative integers."""
     a = w.magnitude(x)
-    positive = lgamma_of_positive(w, a, features)
+    positive = lgamma_of_positive(w, a, parts)
     negative = x.compare("olt", 0.0)
     before = w.block
     w.branch(w.any_lane(negative), "negative", "join")
     w.start("negative")
-    mirrored = w.select(negative, reflected(w, a, positive, features), positive)
+    mirrored = w.select(negative, reflected(w, a, positive, parts), positive)
     after = w.block
     w.jump("join")
     w.start("join")
     return w.phi(x.kind, [(positive, before), (mirrored, after)])
 
 
-def lgamma_of_positive(w: Writer, a: Value, features: frozenset[str]) -> Value:
+def lgamma_of_positive(w: Writer, a: Value, parts: Parts) -> Value:
     """The logarithm of gamma of a non-negative number, with one logarithm for all ranges."""
     constants, kind = GAMMA[a.kind], a.kind
     tiny, low = a.compare("olt", 0.5), a.compare("olt", 1.5)
@@ -99,22 +107,22 @@ def lgamma_of_positive(w: Writer, a: Value, features: frozenset[str]) -> Value:
     t = w.select(tiny, a, w.select(low, a - 1.0, y - 2.0))
     low_argument = w.select(tiny, w.fma(a, a, a), a)
     argument = w.select(low, low_argument, w.select(high, a, product))
-    logarithm = log(w, argument, features)
+    logarithm = parts.log(argument)
     signed = w.select(low, w.negate(logarithm), logarithm)
     near = w.fma(t, polynomial(w, t, constants.lgamma), signed)
-    inverse = 1.0 / a
+    inverse = parts.inverse(a)
     tail = w.fma(inverse, polynomial(w, inverse * inverse, constants.stirling), HALF_LOG_2PI_MINUS_1)
     far = w.fma(a - 0.5, logarithm - 1.0, tail)
     return w.select(high, far, near)
 
 
-def reflected(w: Writer, a: Value, positive: Value, features: frozenset[str]) -> Value:
+def reflected(w: Writer, a: Value, positive: Value, parts: Parts) -> Value:
     """The logarithm of gamma at -a: -log(a sin(pi a) / pi) - lgamma(a)."""
     form = FORMATS[a.kind]
     fraction = w.magnitude(a - w.intrinsic("rint", a))
     z = fraction * fraction
     sine = w.fma(fraction * z, polynomial(w, z, GAMMA[a.kind].sinpi), fraction)
-    result = w.negate(log(w, a * sine, features)) - positive
+    result = w.negate(parts.log(a * sine)) - positive
     # Where a^2 might underflow, lgamma(-a) is lgamma(a).
     result = w.select(a.compare("olt", 2.0 ** -(form.mantissa + 8)), positive, result)
     pole = fraction.compare("oeq", 0.0) | a.compare("oge", 2.0**form.mantissa)

@@ -101,9 +101,22 @@ def reduce_small(w: Writer, a: Value) -> Reduced:
     return Reduced(r, w.fma(n, -low, rest), quadrant)
 
 
+def reduce_roughly(w: Writer, a: Value) -> Reduced:
+    """The same without the low part."""
+    n, quadrant = nearest_integer(w, a, TWO_OVER_PI)
+    r = a
+    for part in CONSTANTS[a.kind].half_pi:
+        r = w.fma(n, -part, r)
+    return Reduced(r, w.const(a.kind, 0.0), quadrant)
+
+
 def reduce(w: Writer, a: Value) -> Reduced:
-    """The reduction of |x| over the whole range, with a branch to the large path when any lane needs it."""
-    small = reduce_small(w, a)
+    """The reduction of |x| over the whole range."""
+    return over_range(w, a, reduce_small(w, a))
+
+
+def over_range(w: Writer, a: Value, small: Reduced) -> Reduced:
+    """A reduction that is good below the threshold, with a branch to the large path when any lane needs it."""
     large = a.compare("oge", CONSTANTS[a.kind].threshold)
     # Infinities stay with the first reduction, which makes NaN of them.
     large = large & a.compare("olt", math.inf)

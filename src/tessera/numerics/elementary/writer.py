@@ -188,8 +188,8 @@ class Writer(ABC):
         """
 
     @abstractmethod
-    def unit(self, instruction: str, x: Value) -> Value:
-        """An instruction of a GPU's special function unit on one f32, for writers whose features have `UNIT`."""
+    def unit(self, instruction: str, *xs: Value) -> Value:
+        """An instruction of a GPU's special function unit on f32, for writers whose features have `UNIT`."""
 
     @abstractmethod
     def large_remainder(self, a: Value) -> tuple[Value, Value, Value]:

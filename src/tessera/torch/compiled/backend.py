@@ -51,6 +51,8 @@ _WHOLE = (
     _aten.embedding_dense_backward,
     _aten.unfold_backward,
     _aten.log_sigmoid_forward,
+    _aten.logaddexp,
+    _aten.logaddexp2,
     _aten.baddbmm,  # its parts multiply 16-bit floats in f32
     _aten.special_log_ndtr,  # its parts lose bits
     _aten._scaled_dot_product_flash_attention_for_cpu,  # PyTorch's parts give other sums of exponentials

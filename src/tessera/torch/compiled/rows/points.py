@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from math import factorial
 from typing import Any
@@ -25,6 +25,11 @@ def _plain(fn: str) -> Formula:
 
 def _sign(f: F, x: Any) -> Any:
     return f("sub", f("select", f("gt", x, 0), 1, 0), f("select", f("lt", x, 0), 1, 0))
+
+
+def polynomial(f: F, x: Any, coefficients: Sequence[float]) -> Any:
+    """Write a polynomial with these coefficients, that of the highest power first."""
+    return reduce(lambda total, one: f("add", f("mul", total, x), one), coefficients[1:], coefficients[0])
 
 
 def sinh(f: F, x: Any) -> Any:

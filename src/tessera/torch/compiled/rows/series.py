@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from tessera.numerics.functions import rough
 from tessera.torch.compiled.convert import Converter, F
 from tessera.torch.compiled.registry import row
+from tessera.torch.compiled.rows.points import polynomial
 
 _NEAR_0 = (
     *(-4.4153416464793395e-18, 3.3307945188222384e-17, -2.431279846547955e-16, 1.715391285555133e-15),
@@ -82,6 +84,19 @@ def _terms(c: Converter, terms: Sequence[float]) -> Sequence[float]:
     return terms[first:]
 
 
+_ROUGH_EDGE = 4.0
+_ROUGH_NEAR = (
+    (9.13983769e-08, 6.39080417e-06, 0.000436842267, 0.0156163843, 0.250008881, 0.999998689),
+    (9.20764649e-07, 5.1044095e-05, 0.00262047723, 0.0624728575, 0.500006557),
+)
+"""Of I0(x) and of I1(x) / x in powers of x^2 from the last down, up to 4, within 2^-16."""
+_ROUGH_FAR = (
+    (0.0906536952, 0.0163485482, 0.0504924916, 0.398937225),
+    (-0.1186717, -0.0316767544, -0.150429115, 0.398949206),
+)
+"""Of `exp(-x) sqrt(x) I0(x)` and that of I1 in powers of 1 / x from the third down, from 4, within 2^-15."""
+
+
 @row("i0.default", "special_i0e.default", "special_i1.default", "special_i1e.default")
 def _bessel(c: Converter, x: Any) -> Any:
     """Write a modified Bessel function of the first kind.
@@ -90,18 +105,49 @@ def _bessel(c: Converter, x: Any) -> Any:
     """
     name = str(c.node.target)
     is_first, is_scaled = "i1" in name, name.endswith("e.default")
-    near, far = (_terms(c, one) for one in ((_NEAR_1, _FAR_1) if is_first else (_NEAR_0, _FAR_0)))
+    parts = _rough_parts(is_first) if c.result_dtype().bits <= 16 else _parts(c, is_first)
 
     def formula(f: F, x: Any) -> Any:
         size = f("abs", x)
+        found = parts(f, size, is_scaled)
+        return f("copysign", found, x) if is_first else found
+
+    return c.elementwise(formula, (x,), "INT_TO_FLOAT")
+
+
+def _parts(c: Converter, is_first: bool) -> Callable[[F, Any, bool], Any]:
+    near, far = (_terms(c, one) for one in ((_NEAR_1, _FAR_1) if is_first else (_NEAR_0, _FAR_0)))
+
+    def write(f: F, size: Any, is_scaled: bool) -> Any:
         inner = _series(f, f("sub", f("mul", f("minimum", size, _EDGE), 0.5), 2.0), near)
         outer = _series(f, f("sub", f("div", 32.0, f("maximum", size, _EDGE)), 2.0), far)
         inner = f("mul", inner, size) if is_first else inner
         found = f("select", f("le", size, _EDGE), inner, f("div", outer, f("sqrt", size)))
-        found = found if is_scaled else f("mul", f("exp", size), found)
-        return f("copysign", found, x) if is_first else found
+        return found if is_scaled else _grown(f, found, f("exp", f("mul", size, 0.5)))
 
-    return c.elementwise(formula, (x,), "INT_TO_FLOAT")
+    return write
+
+
+def _grown(f: F, x: Any, root: Any) -> Any:
+    """Return what is multiplied with a power, by its root: the power itself may have no finite value."""
+    return f("mul", f("mul", x, root), root)
+
+
+def _rough_parts(is_first: bool) -> Callable[[F, Any, bool], Any]:
+    """Return what writes such a function for results that are 16-bit floats: polynomials of fewer terms."""
+
+    def write(f: F, size: Any, is_scaled: bool) -> Any:
+        inner = polynomial(f, f("mul", size, size), _ROUGH_NEAR[is_first])
+        inner = f("mul", inner, size) if is_first else inner
+        root = f("rsqrt", f("maximum", size, _ROUGH_EDGE))
+        outer = f("mul", polynomial(f, f("mul", root, root), _ROUGH_FAR[is_first]), root)
+        if is_scaled:
+            inner = f("mul", inner, f(rough("exp"), f("neg", size)))
+        else:
+            outer = _grown(f, outer, f(rough("exp"), f("mul", size, 0.5)))
+        return f("select", f("le", size, _ROUGH_EDGE), inner, outer)
+
+    return write
 
 
 def _scaled_tail(c: Converter, f: F, x: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import reduce
 from importlib import import_module
 from typing import Any
@@ -13,11 +12,13 @@ from tessera.numerics.functions import rough
 from tessera.ops.arrays import torch_dtypes
 from tessera.torch.compiled.convert import Converter, F
 from tessera.torch.compiled.registry import row
-from tessera.torch.compiled.rows.points import check_divisor, cosh, sinh
+from tessera.torch.compiled.rows.points import check_divisor, cosh, polynomial, sinh
 
 torch: Any = import_module("torch")
 HUGE = 1e9
 """Beyond, `x * x + 1` is `x * x`."""
+_NEAR = 2.0**-5
+"""Arguments of a hyperbolic sine for which two terms are enough of 16-bit floats."""
 
 
 def _about(dtype: DType, fn: str) -> str:
@@ -68,20 +69,34 @@ def _of_powers(c: Converter, x: Any) -> Any:
 
 
 def _halves(f: F, x: Any) -> tuple[Any, Any]:
-    """Return `e^|x| / 2` and `e^-|x| / 2`, of a power that has a finite value where the first has."""
-    root = f("exp", f("mul", f("abs", x), 0.5))
-    return f("mul", f("mul", root, 0.5), root), f("div", 0.5, f("mul", root, root))
+    """Return `e^|x| / 2` and `e^-|x| / 2`; the first has a finite value wherever the hyperbolic functions have one."""
+    size, exp = f("abs", x), rough("exp")
+    return f(exp, f("sub", size, math.log(2))), f(exp, f("sub", -math.log(2), size))
 
 
 def _rough_sinh(f: F, x: Any) -> Any:
-    square = f("mul", x, x)
-    near = f("mul", x, _polynomial(f, square, (1 / 5040, 1 / 120, 1 / 6, 1.0)))
+    near = f("add", x, f("mul", f("mul", x, f("mul", x, x)), 1 / 6))
     far = f("copysign", f("sub", *_halves(f, x)), x)
-    return f("select", f("lt", f("abs", x), 1.0), near, far)
+    return f("select", f("lt", f("abs", x), _NEAR), near, far)
 
 
 def _rough_cosh(f: F, x: Any) -> Any:
     return f("add", *_halves(f, x))
+
+
+@row("logaddexp.default", "logaddexp2.default")
+def _log_of_sum(c: Converter, a: Any, b: Any) -> Any:
+    """Write the logarithm of a sum of exponentials: the larger exponent, and what the smaller one adds."""
+    is_binary = "2" in str(c.node.target)
+    base, power = (2.0, "exp2") if is_binary else (math.e, _about(c.result_dtype(), "exp"))
+    log1p = _about(c.result_dtype(), "log1p")
+
+    def formula(f: F, x: Any, y: Any) -> Any:
+        more = f(log1p, f(power, f("neg", f("abs", f("sub", x, y)))))
+        more = f("mul", more, 1 / math.log(2)) if is_binary else more
+        return f("add", f("maximum", x, y), f("select", f("eq", x, y), math.log(2, base), more))
+
+    return c.elementwise(formula, (a, b), "DEFAULT")
 
 
 @row("log_sigmoid_forward.default")
@@ -104,9 +119,11 @@ def _log_of_sigmoid(c: Converter, x: Any) -> Any:
 
 @row("atanh.default")
 def _atanh(c: Converter, x: Any) -> Any:
+    log1p = _about(c.result_dtype(), "log1p")
+
     def formula(f: F, x: Any) -> Any:
         size = f("abs", x)
-        half = f("mul", f("log1p", f("div", f("mul", size, 2.0), f("sub", 1.0, size))), 0.5)
+        half = f("mul", f(log1p, f("div", f("mul", size, 2.0), f("sub", 1.0, size))), 0.5)
         return f("copysign", half, x)
 
     return c.elementwise(formula, (x,), "INT_TO_FLOAT")
@@ -120,10 +137,9 @@ _TAIL = (
     *(-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773),
     *(-0.0076224613, 0.00943887047, 1.00167406, 2.83297682),
 )
-
-
-def _polynomial(f: F, x: Any, coefficients: Sequence[float]) -> Any:
-    return reduce(lambda total, one: f("add", f("mul", total, x), one), coefficients[1:], coefficients[0])
+_ROUGH_CENTRE = (0.000185265599, -0.00127368805, -0.00409619231, 0.246668667, 1.50138044)
+_ROUGH_TAIL = (-0.00247715157, 0.00687814876, -0.00851898547, 0.00913196895, 1.00180793, 2.83299279)
+"""The same within 2^-15, for results that are 16-bit floats."""
 
 
 @row("erfinv.default")
@@ -135,11 +151,12 @@ def _erfinv(c: Converter, x: Any) -> Any:
     """
     dtype = c.result_dtype()
     log, sqrt = (_about(dtype, fn) for fn in ("log", "sqrt"))
+    of_centre, of_tail = (_ROUGH_CENTRE, _ROUGH_TAIL) if dtype.bits <= 16 else (_CENTRE, _TAIL)
 
     def formula(f: F, x: Any) -> Any:
         w = f("neg", f(log, f("mul", f("sub", 1.0, x), f("add", 1.0, x))))
-        centre = _polynomial(f, f("sub", w, 2.5), _CENTRE)
-        tail = _polynomial(f, f("sub", f(sqrt, w), 3.0), _TAIL)
+        centre = polynomial(f, f("sub", w, 2.5), of_centre)
+        tail = polynomial(f, f("sub", f(sqrt, w), 3.0), of_tail)
         found = f("mul", f("select", f("lt", w, 5.0), centre, tail), x)
         if dtype.bits > 16:
             for _ in range(dtype.bits // 32):
@@ -154,9 +171,12 @@ def _erfinv(c: Converter, x: Any) -> Any:
     return c.w.cast(c.elementwise(formula, (given,), "INT_TO_FLOAT"), dtype)
 
 
-_SHIFT = 8
+_SHIFT, _ROUGH_SHIFT = 8, 3
 _BERNOULLI = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
 """The k-th Bernoulli number of even index, divided by it."""
+_ROUGH_TERMS = 3
+_SINE = (-0.178262919, 0.809885919, -1.64485383, 1.0)
+"""Of `sin(pi x) / (pi x)` in powers of x^2 from the third down, for 0 to 1/2, within 2^-19."""
 
 
 @row("digamma.default")
@@ -165,7 +185,9 @@ def _digamma(c: Converter, x: Any) -> Any:
 
     Source: Abramowitz, Stegun, Handbook of mathematical functions, 6.3.5, 6.3.7, 6.3.18.
     """
-    shifted = _as_quotient if c.result_dtype().bits <= 16 else _as_parts
+    is_rough = c.result_dtype().bits <= 16
+    log, terms = _about(c.result_dtype(), "log"), _BERNOULLI[: _ROUGH_TERMS if is_rough else None]
+    shifted, cotangent = (_as_quotient, _rough_cotangent) if is_rough else (_as_parts, _cotangent)
 
     def formula(f: F, x: Any) -> Any:
         turned = f("le", x, 0.0)
@@ -173,14 +195,26 @@ def _digamma(c: Converter, x: Any) -> Any:
         less, z = shifted(f, y)
         inverse = f("div", 1.0, z)
         square = f("mul", inverse, inverse)
-        series = f("mul", _polynomial(f, square, _BERNOULLI[::-1]), square)
-        found = f("sub", f("sub", f("sub", f("log", z), f("mul", inverse, 0.5)), series), less)
+        series = f("mul", polynomial(f, square, terms[::-1]), square)
+        found = f("sub", f("sub", f("sub", f(log, z), f("mul", inverse, 0.5)), series), less)
         fraction = f("sub", x, f("round", x))
         pole = f("select", f("eq", x, 0.0), f("neg", f("div", 1.0, x)), math.nan)
-        mirrored = f("sub", found, f("div", math.pi, f("tan", f("mul", fraction, math.pi))))
+        mirrored = f("sub", found, cotangent(f, fraction))
         return f("select", turned, f("select", f("eq", fraction, 0.0), pole, mirrored), found)
 
     return c.elementwise(formula, (x,), "INT_TO_FLOAT")
+
+
+def _cotangent(f: F, x: Any) -> Any:
+    """Return pi times the cotangent of pi x, for x from -1/2 to 1/2."""
+    return f("div", math.pi, f("tan", f("mul", x, math.pi)))
+
+
+def _rough_cotangent(f: F, x: Any) -> Any:
+    """Return the same as a quotient of two sines, of the rest of a right angle and of the angle."""
+    rest = f("sub", 0.5, f("abs", x))
+    over, under = (f("mul", one, polynomial(f, f("mul", one, one), _SINE)) for one in (rest, x))
+    return f("mul", f("div", over, under), math.pi)
 
 
 def _as_parts(f: F, y: Any) -> tuple[Any, Any]:
@@ -190,15 +224,15 @@ def _as_parts(f: F, y: Any) -> tuple[Any, Any]:
 
 
 def _as_quotient(f: F, y: Any) -> tuple[Any, Any]:
-    """Return the same as one quotient for numbers below 8; others are their own, with nothing before them."""
-    is_small = f("lt", y, float(_SHIFT))
-    over, under = 1.0, f("minimum", y, float(_SHIFT))
+    """Return the same as one quotient for numbers below 3; others are their own, with nothing before them."""
+    is_small = f("lt", y, float(_ROUGH_SHIFT))
+    over, under = 1.0, f("minimum", y, float(_ROUGH_SHIFT))
     first = under
-    for step in range(1, _SHIFT):
+    for step in range(1, _ROUGH_SHIFT):
         next_ = f("add", first, float(step))
         over, under = f("add", f("mul", over, next_), under), f("mul", under, next_)
     less = f("select", is_small, f("div", over, under), 0.0)
-    return less, f("select", is_small, f("add", y, float(_SHIFT)), y)
+    return less, f("select", is_small, f("add", y, float(_ROUGH_SHIFT)), y)
 
 
 @row("polygamma.default")
@@ -217,7 +251,7 @@ def _polygamma(c: Converter, order: int, x: Any) -> Any:
         found = _derivative(f, y, order)
         # The cotangent of pi * x and its derivatives have a period of 1.
         angle = f("mul", f("sub", x, f("round", x)), math.pi)
-        wave = _polynomial(f, f("div", f("cos", angle), f("sin", angle)), _of_cotangent(order)[::-1])
+        wave = polynomial(f, f("div", f("cos", angle), f("sin", angle)), _of_cotangent(order)[::-1])
         wave = f("mul", wave, math.pi ** (order + 1))
         return f("select", turned, f("sub", found if order % 2 == 0 else f("neg", found), wave), found)
 
@@ -235,7 +269,7 @@ def _derivative(f: F, y: Any, order: int) -> Any:
     inverse = f("div", 1.0, f("add", y, float(shift)))
     square = f("mul", inverse, inverse)
     factors = [one * math.prod(range(2 * k + 2, 2 * k + 2 + order)) for k, one in enumerate(_BERNOULLI)]
-    series = f("mul", _polynomial(f, square, factors[::-1]), square)
+    series = f("mul", polynomial(f, square, factors[::-1]), square)
     found = f("add", f("add", series, float(math.factorial(order - 1))), f("mul", inverse, math.factorial(order) / 2))
     found = f("add", f("mul", found, _whole_power(f, inverse, order)), f("mul", more, float(math.factorial(order))))
     return f("mul", found, sign)
