@@ -120,7 +120,8 @@ class TextWriter(Writer):
         assert self.width == 1, "a GPU's threads have numbers"
         places = ", ".join(f"${number}" for number in range(len(xs) + 1))
         given = ", ".join(f"float {x.held}" for x in xs)
-        return self.emit("f32", f'call float asm "{instruction} {places};", "=f{",f" * len(xs)}"({given})')
+        effect = "nounwind memory(none)"
+        return self.emit("f32", f'call float asm "{instruction} {places};", "=f{",f" * len(xs)}"({given}) {effect}')
 
     def large_remainder(self, a: Value) -> tuple[Value, Value, Value]:
         """Call the scalar helper for each lane."""

@@ -331,6 +331,7 @@ class NvidiaEmitter(SimtEmitter):
         args: Sequence[tuple[str, str]],
         *,
         pure: bool = False,
+        alone: bool = False,
     ) -> list[str]:
         """Emit inline PTX and return its results.
 
@@ -340,6 +341,7 @@ class NvidiaEmitter(SimtEmitter):
             results: types of the outputs.
             args: type and value of the inputs.
             pure: whether it only computes; then it may be moved or removed.
+            alone: whether each thread does so by itself; then it may leave loops.
         """
         escaped = text.replace('"', '\\"')
         kind = "void" if not results else str(results[0])
@@ -347,7 +349,7 @@ class NvidiaEmitter(SimtEmitter):
             kind = "{ " + ", ".join(str(r) for r in results) + " }"
         given = ", ".join(f"{t} {v}" for t, v in args)
         effect = "memory(none) " if pure else ""
-        group = self.module.attributes(f"convergent nounwind {effect}".strip())
+        group = self.module.attributes(f"{'' if alone else 'convergent '}nounwind {effect}".strip())
         call = f'call {kind} asm {"" if pure else "sideeffect "}"{escaped}", "{constraints}"({given}) {group}'
         if not results:
             self.fn.line(call)
@@ -400,7 +402,7 @@ class NvidiaEmitter(SimtEmitter):
         kind, letter = ("s" if result.kind == "int" else "u"), ("r" if result.bits == 32 else "l")
         text = f"cvt.rzi.{kind}{result.bits}.{source.name} $0, $1;"
         given = "f" if source.bits == 32 else "d"
-        (found,) = self.asm(text, f"={letter},{given}", [dst], [(str(type_), value)], pure=True)
+        (found,) = self.asm(text, f"={letter},{given}", [dst], [(str(type_), value)], pure=True, alone=True)
         if source.bits == result.bits == 32:
             return found
         ordered = self.ops.compare("ord", type_, value, value)
