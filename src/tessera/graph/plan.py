@@ -291,11 +291,13 @@ class _Planner:
             self._strides[op.result] = self._strides[op.source]
             self._numbers[op.result] = self._numbers[op.source]
             return None
-        operands = tuple(self._numbers[value] for value in op.operands)
         if isinstance(op, GroupOp):
             return self._group(op)
         if isinstance(op, ProductOp):
             return self._multiplied(op)
+        if isinstance(op, ConcatOp) and is_in_place(op):
+            return None  # groups have written its parts
+        operands = tuple(self._numbers[value] for value in op.operands)
         if isinstance(op, UpdateOp):
             return Written(*operands)
         if isinstance(op, CallOp):
@@ -303,7 +305,7 @@ class _Planner:
         (result,) = op.results
         is_view = isinstance(op, TransposeOp | BroadcastOp | SliceOp | ReshapeOp)
         goal = self._number(result, self._strides_of(op) if is_view else row_major(dims_of(result)))
-        return None if isinstance(op, ConcatOp) and is_in_place(op) else _applied(op, operands, goal)
+        return _applied(op, operands, goal)
 
     def _group(self, op: GroupOp) -> Group:
         self._groups += 1
@@ -390,15 +392,22 @@ class _Planner:
     def _output(self, value: SSAValue) -> Output:
         """Return what a group makes of a result, which may be a part of a concatenation that lies in its array."""
         dims, dtype = dims_of(value), array_type(value).dtype
-        concat = joined_by(value)
-        if concat is None or not is_in_place(concat):
+        joins: list[tuple[ConcatOp, SSAValue]] = []
+        whole = value
+        while (concat := joined_by(whole)) is not None and is_in_place(concat):
+            joins.append((concat, whole))
+            whole = concat.result
+        if not joins:
             return Output(self._number(value, row_major(dims)), dims, dtype, dims, ZERO)
-        whole = dims_of(concat.result)
-        number = self._number(concat.result, row_major(whole))
-        self._numbers[value] = number
-        before = [dims_of(source)[concat.axis.data] for source in concat.sources[: concat.sources.index(value)]]
-        first = sum(before, ZERO) * row_major(whole)[concat.axis.data]
-        return Output(number, whole, dtype, dims, ordered(first))
+        strides = row_major(dims_of(whole))
+        number = self._number(whole, strides)
+        first = ZERO
+        for concat, part in joins:
+            self._numbers[part] = number
+            axis = concat.axis.data
+            before = [dims_of(source)[axis] for source in concat.sources[: concat.sources.index(part)]]
+            first = first + sum(before, ZERO) * strides[axis]
+        return Output(number, dims_of(whole), dtype, dims, ordered(first))
 
 
 def joined_by(value: SSAValue) -> ConcatOp | None:
@@ -409,7 +418,11 @@ def joined_by(value: SSAValue) -> ConcatOp | None:
 
 def is_in_place(op: ConcatOp) -> bool:
     """Return whether groups write each part of a concatenation where it lies."""
-    return all(isinstance(source.owner, GroupOp) and joined_by(source) is op for source in op.sources)
+    return all(_is_written(source) and joined_by(source) is op for source in op.sources)
+
+
+def _is_written(part: SSAValue) -> bool:
+    return isinstance(part.owner, GroupOp) or (isinstance(part.owner, ConcatOp) and is_in_place(part.owner))
 
 
 def _applied(op: Operation, operands: tuple[int, ...], goal: int) -> Applied:

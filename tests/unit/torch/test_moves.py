@@ -1,5 +1,6 @@
 """Ops that move elements in `torch.compile(backend="tessera")`: eager PyTorch says what they give, both ways."""
 
+import random
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -173,6 +174,60 @@ def test_parts_are_read_and_written_where_they_lie(function, shapes, counts):
     else:
         both_ways(function, *given)
     assert kernels() == counts
+
+
+def test_concatenations_of_views_are_one_kernel():
+    x, y = normal(6, 8, 10), normal(6, 8, 10)
+    for function in (
+        lambda x, y: torch.cat(x.split(5, -1)[::-1], -1),
+        lambda x, y: torch.cat([x[:, :4], y[:, 4:], x[:, 2:6]], 1),
+        lambda x, y: torch.cat([torch.cat([x[..., 5:], y[..., :5]], -1), torch.cat([y[..., :5], x[..., 5:]], -1)], 1),
+        lambda x, y: torch.stack(torch.meshgrid(x[0, 0], y[0, 1], indexing="ij")),
+        lambda x, y: torch.block_diag(x[0], y[0]),
+        lambda x, y: torch.cat([torch.cat([x[..., 5:] * 2, y[..., :5].exp()], -1), x[..., :0]], -1),
+    ):
+        compiled.reports.clear()
+        torch._dynamo.reset()
+        found = torch.compile(function, backend=compiled.backend)(x, y)
+        torch.testing.assert_close(found, function(x, y), rtol=1e-14, atol=0)
+        assert kernels() == [1]
+
+
+def drawn(rng: random.Random, depth: int) -> tuple[Any, ...]:
+    """Draw an array of four rows and six columns, of two others: its kind, a number, and its parts."""
+    kind = rng.randrange(6 if depth else 5)
+    return kind, rng.randint(0, 3), [drawn(rng, depth - 1) for _ in range(2)] if kind == 5 else []
+
+
+def made(one: tuple[Any, ...], x: Any, y: Any) -> Any:
+    kind, rows, parts = one
+    match kind:
+        case 0:
+            return x[rows : rows + 4]
+        case 1:
+            return y.t()[:4] * 2
+        case 2:
+            return x[:1].expand(4, 6)
+        case 3:
+            return x[:4]
+        case 4:
+            return torch.cat([x[:4, :rows], y[:4, rows:6]], 1)
+        case _:
+            return torch.cat([made(part, x, y)[:, :3] for part in parts], 1)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_concatenations(seed):
+    rng = random.Random(seed)
+    parts, axis = [drawn(rng, 2) for _ in range(rng.randint(2, 4))], rng.randint(0, 1)
+
+    def function(x, y):
+        found = [made(part, x, y) for part in parts]
+        return torch.cat(found, axis), found[0] + 1
+
+    x, y = normal(7, 6), normal(6, 7)
+    for one, other in zip(torch.compile(function, backend=compiled.backend)(x, y), function(x, y), strict=True):
+        assert torch.equal(one, other)
 
 
 def test_concatenations():

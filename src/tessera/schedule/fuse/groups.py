@@ -416,7 +416,7 @@ class Cutter:
 
     def join(self, op: ConcatOp) -> None:
         """Make one group of those that compute parts of a concatenation along the same axes."""
-        owners = [source.owner for source in op.sources]
+        owners = [source.owner for source in _all_parts(op)]
         found = [self._home[owner] for owner in owners if isinstance(owner, Operation) and owner in self._home]
         groups = list(dict.fromkeys(found))
         for other in groups[1:]:
@@ -455,6 +455,15 @@ class Cutter:
             elif self._reach.needs(owner, group):
                 return True
         return False
+
+
+def _all_parts(op: ConcatOp) -> Iterator[SSAValue]:
+    """Yield the parts of a concatenation, and those of parts that are concatenations."""
+    for source in op.sources:
+        if isinstance(source.owner, ConcatOp):
+            yield from _all_parts(source.owner)
+        else:
+            yield source
 
 
 def _alone(value: SSAValue) -> tuple[Group, Place]:

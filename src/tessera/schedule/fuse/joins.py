@@ -40,14 +40,50 @@ def join(graph: GraphOp) -> None:
 
 
 def own_parts(graph: GraphOp) -> None:
-    """Copy parts that something else reads, or that no group computes, where a group computes another part."""
+    """Copy parts that something else reads, or that no group computes, where a group makes another part.
+
+    Views are copied by groups too: libraries copy rows that are not contiguous one after the other.
+    """
     for op in [op for op in graph.body.block.ops if isinstance(op, ConcatOp)]:
-        if not any(_is_computed(source) for source in op.sources):
+        if not _flatten(op) or not any(_is_made(source) for source in op.sources):
             continue
         for place, source in enumerate(op.sources):
-            if not (isinstance(source.owner, PLACED) and _is_computed(source) and source.has_one_use()):
+            if not _is_own(source):
                 copy = CastOp(source, array_type(source).dtype)
                 op.operands[place] = Selector(op, ()).add(copy)
+
+
+def _flatten(op: ConcatOp) -> bool:
+    """Leave parts without elements out, and take parts of parts that are joined likewise; return if some are left."""
+    axis, parts = op.axis.data, list[SSAValue]()
+    for source in op.sources:
+        inner = source.owner
+        is_same = isinstance(inner, ConcatOp) and inner.axis.data == axis and source.has_one_use()
+        parts += inner.sources if is_same and isinstance(inner, ConcatOp) else [source]
+    some = [part for part in parts if dims_of(part)[axis] != ZERO]
+    if len(some) < 2:
+        if some:
+            op.result.replace_all_uses_with(some[0])
+        return False
+    if some != list(op.sources):
+        op.operands = some
+    return True
+
+
+def _is_made(value: SSAValue) -> bool:
+    """Return whether a group makes a part: it computes it, or copies what does not lie as a library copies it."""
+    owner = value.owner
+    if isinstance(owner, ReshapeOp):
+        return _is_made(owner.source)
+    return isinstance(owner, SliceOp | BroadcastOp | TransposeOp) or _is_own(value) or _is_computed(value)
+
+
+def _is_own(value: SSAValue) -> bool:
+    """Return whether groups write a part, or all parts of it, for a concatenation alone."""
+    owner = value.owner
+    if isinstance(owner, ConcatOp):
+        return value.has_one_use() and all(map(_is_own, owner.sources))
+    return isinstance(owner, PLACED) and _is_computed(value) and value.has_one_use()
 
 
 def _is_computed(value: SSAValue) -> bool:
