@@ -176,6 +176,47 @@ def test_parts_are_read_and_written_where_they_lie(function, shapes, counts):
     assert kernels() == counts
 
 
+_NUMBERS = (0, 1, -1, 2, 3, 5, 7, 40, 2**20, 2**31 - 3, -(2**31), 2**33, 2**62)
+
+
+def integers(rng: random.Random, depth: int) -> Callable[[Any], Any]:
+    """Draw a formula of integers that follow from places, beside the ends of 32 and 64 bits too."""
+    if not depth:
+        number = rng.choice(_NUMBERS)
+        return rng.choice([lambda at: at, lambda at: torch.full_like(at, number)])
+    a, b, c = (integers(rng, depth - 1) for _ in range(3))
+    divisor, shift = rng.choice([1, 2, 3, 9, 64]), rng.uniform(-3, 3)
+    formulas: list[Callable[[Any], Any]] = [
+        lambda at: a(at) + b(at),
+        lambda at: a(at) - b(at),
+        lambda at: a(at) * b(at),
+        lambda at: a(at) // divisor,
+        lambda at: a(at) % divisor,
+        lambda at: torch.minimum(a(at), b(at)),
+        lambda at: torch.maximum(a(at), b(at)),
+        lambda at: torch.where(a(at) < b(at), c(at), -a(at)),
+        lambda at: torch.where((a(at) >= 0) & (b(at) != c(at)), a(at), b(at)),
+        lambda at: ((at + 0.5) * 0.7 + shift).clamp(min=0).to(torch.int64),
+        lambda at: (at * 1.5 + shift).floor().to(torch.int64) + c(at),
+    ]
+    return rng.choice(formulas)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_integers_of_places(seed):
+    rng = random.Random(seed)
+    formulas = [integers(rng, 3) for _ in range(5)]
+    x = normal(33, 40)
+
+    def function(x):
+        rows, columns = torch.arange(33)[:, None].expand(33, 40), torch.arange(40).expand(33, 40)
+        found = [formula(rows + 2 * columns) for formula in formulas]
+        return *found, x[found[0] % 33, found[1] % 40], found[2].float(), found[3] > found[4]
+
+    for one, other in zip(torch.compile(function, backend=compiled.backend)(x), function(x), strict=True):
+        assert torch.equal(one, other)
+
+
 def test_concatenations_of_views_are_one_kernel():
     x, y = normal(6, 8, 10), normal(6, 8, 10)
     for function in (

@@ -15,6 +15,7 @@ from tessera.ir.graph.sums import PartsOp, ReduceOp
 from tessera.ir.graph.takes import TakeOp
 from tessera.ir.graph.types import ONE, array_type, dims_of
 from tessera.ir.graph.views import AliasOp, ConcatOp, OwnOp, PlaceOp, ReshapeOp, SliceOp, StopOp, TransposeOp
+from tessera.schedule.fuse.integers import shorten_integers
 from tessera.schedule.fuse.joins import join, own_parts
 from tessera.schedule.fuse.moves import move
 from tessera.schedule.fuse.places import LOOSE, PLACED, insert, is_spread, is_view, root_of
@@ -36,6 +37,8 @@ def prepare(graph: GraphOp) -> None:
     merge_batches(graph)
     split_first(graph)
     compute_before_reshapes(graph)
+    _tidy(graph)
+    shorten_integers(graph)
     _tidy(graph)
     for op in list(graph.body.block.ops):
         if isinstance(op, CastOp) and _is_own(op):

@@ -23,9 +23,19 @@ def are_many(ops: Iterable[Operation], elements: int) -> bool:
         ops: of the program.
         elements: of its largest tiles.
     """
+    return most_together(ops, elements) >= MANY
+
+
+def most_together(ops: Iterable[Operation], elements: int) -> int:
+    """Return how many gathers of its largest tiles one block of a program has, loops apart.
+
+    Args:
+        ops: of the program.
+        elements: of its largest tiles.
+    """
     together = Counter[Block | None]()
     for op in ops:
         type_ = op.result.type if isinstance(op, GatherOp) else None
         if isinstance(type_, TileType) and prod(type_.shape) == elements:
             together[op.parent_block()] += not isinstance(op.parent_op(), scf.ForOp)
-    return max(together.values(), default=0) >= MANY
+    return max(together.values(), default=0)

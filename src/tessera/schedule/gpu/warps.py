@@ -65,8 +65,9 @@ DEAR_COST, DEAR_ELEMENTS_PER_WARP = 20, 512
 """Instructions of functions for an element from which on rows that are only reduced have more warps, and what a warp
 has of them (a sum of focal losses, 4096 elements of bf16 a program on an H200: 46 microseconds, and 53 by two warps,
 whose code is four times as long: 0.3 seconds to compile, and 2.1)."""
-GATHERED_ELEMENTS_PER_WARP = 128
-"""Of programs with many gathers, whose code is as long as a thread has elements."""
+GATHERED_ELEMENTS_PER_WARP, OF_MANY_GATHERS = 256, 8
+"""Of programs with so many gathers at most, whose code is as long as a thread has elements; of those with more it is half
+(images enlarged by 4 gathers: 100 microseconds on an H200, and 126 with half as many elements; by 16: 368 and 324)."""
 MOST_WARPS = 16
 BUSY_THREADS = 1024
 """Of a multiprocessor, each with 64 registers: with their loads under way memory is busy."""
@@ -278,8 +279,8 @@ def _warps(
     each = _of_reductions(ops, largest) if reduces else ELEMENTS_PER_WARP
     if all(isinstance(op, _POINT_TO_POINT) for op in ops) and (bytes_ := _neighbours(kernel, ops)):
         each = min(each, target.warp_size * VECTOR_BYTES // bytes_)
-    if gathers.are_many(ops, largest):
-        each = min(each, GATHERED_ELEMENTS_PER_WARP)
+    if (together := gathers.most_together(ops, largest)) >= gathers.MANY:
+        each = min(each, GATHERED_ELEMENTS_PER_WARP // (1 if together <= OF_MANY_GATHERS else 2))
     if reduces and (carried := _carried(ops, largest)) >= MANY_CARRIED:
         each = min(each, MOST_ELEMENTS_PER_WARP // carried)
     # Two programs of fewer warps would evict each other's rows, which are read again, from the L1 cache (LayerNorm of
