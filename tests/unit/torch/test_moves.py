@@ -712,3 +712,16 @@ def test_sums_have_an_order_where_pytorch_is_asked_for_one(in_order, monkeypatch
     finally:
         torch.use_deterministic_algorithms(before)
     assert asked == [in_order]
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 9, 7), (3, 8, 11)])
+@pytest.mark.parametrize(
+    ("kernel", "dilation", "padding", "stride"),
+    [(3, 1, 1, 1), (2, 1, 0, 2), ((3, 2), 2, (1, 0), (2, 1)), ((2, 3), (3, 1), 2, 3), ((1, 4), 1, (0, 3), (1, 2))],
+)
+def test_blocks_as_columns_and_their_sums(shape, kernel, dilation, padding, stride):
+    how = {"dilation": dilation, "padding": padding, "stride": stride}
+    both_ways(lambda x: F.unfold(x, kernel, **how).sin(), normal(*shape))
+    columns = F.unfold(normal(*shape), kernel, **how)
+    both_ways(lambda x: F.fold(x * 2, shape[-2:], kernel, **how), columns)
+    assert max(kernels()) <= 2

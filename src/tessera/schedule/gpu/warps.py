@@ -66,8 +66,10 @@ DEAR_COST, DEAR_ELEMENTS_PER_WARP = 20, 512
 has of them (a sum of focal losses, 4096 elements of bf16 a program on an H200: 46 microseconds, and 53 by two warps,
 whose code is four times as long: 0.3 seconds to compile, and 2.1)."""
 GATHERED_ELEMENTS_PER_WARP, OF_MANY_GATHERS = 256, 8
-"""Of programs with so many gathers at most, whose code is as long as a thread has elements; of those with more it is half
-(images enlarged by 4 gathers: 100 microseconds on an H200, and 126 with half as many elements; by 16: 368 and 324)."""
+"""Of programs with so many gathers at most, whose code is as long as a thread has elements; those with more have half.
+
+Images enlarged by 4 gathers took 100 microseconds on an H200, and 126 with half as many elements; by 16: 368 and 324.
+"""
 MOST_WARPS = 16
 BUSY_THREADS = 1024
 """Of a multiprocessor, each with 64 registers: with their loads under way memory is busy."""

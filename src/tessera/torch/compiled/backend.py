@@ -50,6 +50,8 @@ _WHOLE = (
     _aten.leaky_relu,
     _aten.embedding_dense_backward,
     _aten.unfold_backward,
+    _aten.im2col,
+    _aten.col2im,
     _aten.log_sigmoid_forward,
     _aten.logaddexp,
     _aten.logaddexp2,
