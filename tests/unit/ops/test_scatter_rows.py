@@ -22,7 +22,7 @@ def in_turn(x, index, source, kind):
 
 def by_atomic_operations(x, index, source, kind):
     out = np.full_like(x, 99)
-    atomic.scatter(x, index, source, out, kind)
+    atomic.scatter(x, index, source, out, kind, in_order=True)
     return out
 
 
@@ -38,6 +38,19 @@ def test_rows_are_combined_in_their_order(kind, rows, length, width, dtype):
 @pytest.mark.parametrize("dtype", [*DTYPES, np.int8, np.int16, np.int32], ids=str)
 def test_atomic_operations_combine_the_same(kind, rows, length, width, dtype):
     check(by_atomic_operations, kind, rows, length, width, dtype)
+
+
+@pytest.mark.parametrize(("rows", "length", "width"), [(300, 90, 1), (40, 1300, 1), (30, 7, 6)], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_any_of_what_is_put_in_one_place_stays(rows, length, width, dtype):
+    rng = np.random.default_rng(5)
+    x, source = (rng.integers(0, 100, (size, width)).astype(dtype) for size in (rows, length))
+    index = rng.integers(-2, rows + 2, length)
+    out = np.full_like(x, 99)
+    atomic.scatter(x, index, source, out, "put", in_order=False)
+    for row in range(rows):
+        here = source[index == row] if (index == row).any() else x[row : row + 1]
+        assert all(out[row, column] in here[:, column] for column in range(width))
 
 
 @pytest.mark.parametrize("kind", ["sum", "prod"])

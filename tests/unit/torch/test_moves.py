@@ -217,6 +217,24 @@ def test_random_integers_of_places(seed):
         assert torch.equal(one, other)
 
 
+def test_maps_of_memory_are_reshaped_first_where_they_are_reduced():
+    x, y, w = normal(4, 6, 5, 7), normal(4, 6, 5, 7), normal(6)
+    for function, most in (
+        (lambda x, y, w: x.sigmoid().flatten(1).sum(1), 1),
+        (lambda x, y, w: (x * y + 2).flatten(2).amax(-1), 1),
+        (lambda x, y, w: ((x * w[:, None, None]).exp().reshape(4, 6, 35) * y.reshape(4, 6, 35)).sum(-1), 1),
+        (lambda x, y, w: (x.tanh().reshape(4, 210) * y.reshape(4, 210).sin()).sum(-1), 1),
+        (lambda x, y, w: (x.tanh(), x.tanh().view(24, 35).mean(1)), 2),
+        (lambda x, y, w: (x.mT * 2).flatten(1).sum(1), 2),
+    ):
+        compiled.reports.clear()
+        torch._dynamo.reset()
+        found, wanted = torch.compile(function, backend=compiled.backend)(x, y, w), function(x, y, w)
+        torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+        assert max(kernels()) <= most
+        both_ways(function, x, y, w)
+
+
 def test_concatenations_of_views_are_one_kernel():
     x, y = normal(6, 8, 10), normal(6, 8, 10)
     for function in (

@@ -14,7 +14,7 @@ WIDEST = 16
 KINDS = ("put", "sum", "max", "min")
 
 
-def scatter(x: Any, index: Any, source: Any, out: Any, kind: str) -> None:
+def scatter(x: Any, index: Any, source: Any, out: Any, kind: str, in_order: bool) -> None:
     """Write rows, with those of a source put in their place or combined with them.
 
     Args:
@@ -23,11 +23,15 @@ def scatter(x: Any, index: Any, source: Any, out: Any, kind: str) -> None:
         source: rows `(L, N)`.
         out: what is written, as `x`.
         kind: one of `KINDS`. Sums of floats depend on the order that they happen to be added up in.
+        in_order: whether of elements that are put in one place the last one stays, rather than any.
     """
     width = int(x.shape[1])
     x, source, out = (one.reshape(-1) for one in (x, source, out))
-    if kind == "put":
+    if kind == "put" and in_order:
         _put(x, index, source, out, width)
+    elif kind == "put":
+        out[...] = x
+        kernels.put_any(index, source, out, width=width)
     elif kind == "sum":
         _add(x, index, source, out, width)
     else:

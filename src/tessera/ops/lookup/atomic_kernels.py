@@ -1,7 +1,7 @@
 """Kernels that put elements at places, or combine them with what is there, by atomic operations: no token is sorted.
 
-Extremes and integers come out the same in any order. Which element is put last is found before any is put. Sums of
-floats depend on the order in their last bits.
+Extremes and integers come out the same in any order. Which element is put last is found before any is put, where that
+is asked for. Sums of floats depend on the order in their last bits.
 
 A row of a tensor has `width` elements side by side, few of them; kernels go over single elements.
 """
@@ -139,3 +139,14 @@ def put(
         counts = ts.tile.load(last[row], fill=0) == (at // width + 1).to(ts.i32)
         if (at < W) & counts:
             out[row * width + at % width] = source[e : e + BE]
+
+
+@ts.kernel
+def put_any(
+    index: ts.Tensor[L, I], source: ts.Tensor[W, E], out: ts.Tensor[S, E], width: Constant, BE: Constant = 1024
+):
+    """Put each element in its place; of several for one place, any stays."""
+    for e in ts.tile.grid((W, BE)):
+        at = e + ts.tile.arange(BE, dtype=ts.i64)
+        if at < W:
+            out[place_of(index, at, S, width)] = source[e : e + BE]

@@ -28,7 +28,7 @@ def _launch(results: Arguments, x: Any, index: Any, source: Any, kind: str, in_o
         return
     dtype = arrays.dtype_of(x)
     if _is_atomic(int(x.shape[1]), dtype, kind, in_order):
-        atomic.scatter(x, index, source, out, kind)
+        atomic.scatter(x, index, source, out, kind, in_order)
         return
     acc = rows.accumulator(dtype) if dtype.is_float else dtype
     order = by_rows(index, int(x.shape[0]), -1)
@@ -51,6 +51,6 @@ SCATTER = Step(
 )
 """Rows `(V, N)` of `x`, with those of `source` `(L, N)` added to the rows `(L,)` that an index says, in their order, or
 the last one of each row in its place (`kind`: `sum` or `put`), or combined with it by `max` and `min`, rows of one
-element by `prod` too. A number that is no row's is passed over. Unless sums are wanted `in_order`, narrow rows of
-floats are added up on GPUs in an order that differs from run to run. On a CPU the source may be one row `(1, N)`, which
-is taken each time."""
+element by `prod` too. A number that is no row's is passed over. Unless it is wanted `in_order`, narrow rows of floats
+are added up on GPUs in an order that differs from run to run, and any of those that are put in one place stays. On a
+CPU the source may be one row `(1, N)`, which is taken each time."""

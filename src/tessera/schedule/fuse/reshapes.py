@@ -18,6 +18,9 @@ What is read from memory is reshaped there, before it is cast to a wider dtype: 
 
     %c = tessera_graph.cast %x : bf16 -> f32                  %r = tessera_graph.reshape %x
     %r = tessera_graph.reshape %c                       →     %c = tessera_graph.cast %r : bf16 -> f32
+
+So are maps of memory whose reshaped results are reduced (`x.sigmoid().flatten(1).sum(1)`): one kernel computes and
+reduces them.
 """
 
 from __future__ import annotations
@@ -27,14 +30,17 @@ from xdsl.ir import Operation, SSAValue
 from tessera.data import dataclass
 from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.structure import GraphOp
+from tessera.ir.graph.sums import ReduceOp
 from tessera.ir.graph.types import ONE, array_type, dims_of
 from tessera.ir.graph.views import BroadcastOp, ReshapeOp
-from tessera.schedule.fuse.places import LOOSE, PLACED, insert, is_view, root_of
+from tessera.schedule.fuse.places import LIBRARY, LOOSE, PLACED, insert, is_view, root_of
 from tessera.schedule.fuse.selection import of_others
 from tessera.schedule.fuse.transposes import runs_of
 from tessera.target.dims import Dim
 
 Dims = tuple[Dim, ...]
+_MOST_MAPS = 16
+"""Maps that are computed in another shape together."""
 Segment = tuple[list[int], list[int]]
 """Dimensions before a reshape, and those that they become."""
 
@@ -43,7 +49,10 @@ def compute_before_reshapes(graph: GraphOp) -> None:
     """Rewrite the maps of a graph, and casts that widen what is in memory."""
     for op in list(graph.body.block.ops):
         if isinstance(op, ReshapeOp) and not is_view(op):
-            _cast_after(op)
+            if _is_reduced(op.result):
+                _map_after(op)
+            else:
+                _cast_after(op)
     for op in list(graph.body.block.ops):
         if isinstance(op, MapOp | CastOp):
             _rewrite(op)
@@ -63,6 +72,68 @@ def _cast_after(op: ReshapeOp) -> None:
     op.result.replace_all_uses_with(outer.result)
     op.detach()
     op.erase()
+
+
+def _is_reduced(value: SSAValue, depth: int = 0) -> bool:
+    """Return whether a reduction takes a value, or what maps make of it."""
+    if depth == _MOST_MAPS:
+        return False
+    users = [use.operation for use in value.uses]
+    return any(
+        isinstance(user, ReduceOp) or (isinstance(user, MapOp | CastOp) and _is_reduced(user.result, depth + 1))
+        for user in users
+    )
+
+
+def _map_after(op: ReshapeOp) -> None:
+    """Let a reshape be computed before the maps that made its operand of memory, where nothing else needs them."""
+    if not isinstance(op.source.owner, MapOp | CastOp):
+        return
+    made: list[Operation] = []
+    shapes = _Shapes.of(dims_of(op.result), dims_of(op.source))
+    found = _reshaped(op.source, dims_of(op.result), shapes, made, 0)
+    if found is None:
+        for one in reversed(made):
+            one.erase()
+        return
+    insert(made, op)
+    op.result.replace_all_uses_with(found)
+    op.detach()
+    op.erase()
+
+
+def _reshaped(
+    value: SSAValue, dims: Dims, shapes: _Shapes | None, made: list[Operation], depth: int
+) -> SSAValue | None:
+    """Return a value in another shape, computed of memory that is read so; None where that is not possible.
+
+    Args:
+        value: the value.
+        dims: the shape.
+        shapes: how its dimensions become these, None where all become all of them.
+        made: gets the ops that compute it.
+        depth: how many maps there are behind it.
+    """
+    op = value.owner
+    match op:
+        case MapOp() | CastOp() if depth < _MOST_MAPS and value.has_one_use():
+            operands = [_reshaped(one, dims, shapes, made, depth + 1) for one in op.operands]
+            if any(one is None for one in operands):
+                return None
+            made.append(of_others(op, [one for one in operands if one is not None]))
+        case BroadcastOp() if not dims_of(op.source):
+            made.append(BroadcastOp(op.source, dims, ()))
+        case BroadcastOp():
+            found = None if shapes is None else shapes.before(value)
+            if found is None:
+                return None
+            made += found[1]
+            return found[0]
+        case Operation() if not isinstance(op, LIBRARY):
+            return None
+        case _:
+            made.append(ReshapeOp(value, dims))
+    return made[-1].results[0]
 
 
 def _rewrite(op: MapOp | CastOp) -> None:
