@@ -259,7 +259,9 @@ def _below(context: SimtContext, value: SSAValue, arg: int, axis: int, layout: L
 
 
 def _narrow(context: SimtContext, value: SSAValue, layout: LinearLayout | None) -> SSAValue | None:
-    """Return the 32-bit integers that a value was converted from, unless they would have to move again."""
+    """Return the 32-bit integers that a value is or was converted from, unless these would have to move again."""
+    if dtype_of(element_of(value.type)) == dtypes.i32:
+        return value
     owner, lowered = value.owner, context.values.get(value)
     if not isinstance(owner, CastOp) or dtype_of(element_of(owner.source.type)) != dtypes.i32:
         return None

@@ -32,7 +32,7 @@ from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.structure import GraphOp
 from tessera.ir.graph.sums import ReduceOp
 from tessera.ir.graph.types import ONE, array_type, dims_of
-from tessera.ir.graph.views import BroadcastOp, ReshapeOp
+from tessera.ir.graph.views import BroadcastOp, ConcatOp, ReshapeOp
 from tessera.schedule.fuse.places import LIBRARY, LOOSE, PLACED, insert, is_view, root_of
 from tessera.schedule.fuse.selection import of_others
 from tessera.schedule.fuse.transposes import runs_of
@@ -56,12 +56,20 @@ def compute_before_reshapes(graph: GraphOp) -> None:
     for op in list(graph.body.block.ops):
         if isinstance(op, MapOp | CastOp):
             _rewrite(op)
+    for op in list(graph.body.block.ops):
+        if isinstance(op, ReshapeOp) and not is_view(op):
+            _cast_after(op, True)  # no map behind it has joined what it reshapes
 
 
-def _cast_after(op: ReshapeOp) -> None:
-    """Let a reshape be computed before the cast of its operand, where that is the wider form of what memory has."""
+def _cast_after(op: ReshapeOp, of_computed: bool = False) -> None:
+    """Let a reshape be computed before the cast of its operand, where that is the wider form of what memory has.
+
+    Args:
+        op: the reshape.
+        of_computed: whether it may be the wider form of what is computed, which is then written down as it is.
+    """
     cast = op.source.owner
-    if not isinstance(cast, CastOp) or isinstance(root_of(cast.source).owner, PLACED):
+    if not isinstance(cast, CastOp) or (isinstance(root_of(cast.source).owner, PLACED) and not of_computed):
         return
     wide = array_type(cast.result)
     if array_type(cast.source).dtype.bits >= wide.dtype.bits:
@@ -166,9 +174,15 @@ def _is_of_computed(owner: object) -> bool:
     return (
         isinstance(owner, ReshapeOp)
         and not is_view(owner)
-        and isinstance(root_of(owner.source).owner, PLACED)
+        and _is_computed(owner.source)
         and all(dim.is_static for dim in (*dims_of(owner.source), *dims_of(owner.result)))
     )
+
+
+def _is_computed(value: SSAValue) -> bool:
+    """Return whether kernels of groups compute a value, or all parts of it."""
+    owner = root_of(value).owner
+    return all(map(_is_computed, owner.sources)) if isinstance(owner, ConcatOp) else isinstance(owner, PLACED)
 
 
 @dataclass(frozen=True, slots=True)
