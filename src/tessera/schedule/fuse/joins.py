@@ -73,9 +73,15 @@ def _flatten(op: ConcatOp) -> bool:
 def _is_made(value: SSAValue) -> bool:
     """Return whether a group makes a part: it computes it, or copies what does not lie as a library copies it."""
     owner = value.owner
-    if isinstance(owner, ReshapeOp):
-        return _is_made(owner.source)
-    return isinstance(owner, SliceOp | BroadcastOp | TransposeOp) or _is_own(value) or _is_computed(value)
+    match owner:
+        case ReshapeOp():
+            return _is_made(owner.source)
+        case BroadcastOp() | TransposeOp():
+            return True
+        case SliceOp():
+            return any(step != 1 for step in owner.apart) or dims_of(value)[1:] != dims_of(owner.source)[1:]
+        case _:
+            return _is_own(value) or _is_computed(value)
 
 
 def _is_own(value: SSAValue) -> bool:
