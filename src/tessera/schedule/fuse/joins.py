@@ -62,8 +62,9 @@ def _flatten(op: ConcatOp) -> bool:
         parts += inner.sources if is_same and isinstance(inner, ConcatOp) else [source]
     some = [part for part in parts if dims_of(part)[axis] != ZERO]
     if len(some) < 2:
-        if some:
-            op.result.replace_all_uses_with(some[0])
+        if some:  # a concatenation has memory of its own
+            copy = CastOp(some[0], array_type(some[0]).dtype)
+            op.result.replace_all_uses_with(Selector(op, ()).add(copy))
         return False
     if some != list(op.sources):
         op.operands = some
