@@ -189,6 +189,7 @@ def integers(rng: random.Random, depth: int) -> Callable[[Any], Any]:
     formulas: list[Callable[[Any], Any]] = [
         lambda at: a(at) + b(at),
         lambda at: a(at) - b(at),
+        lambda at: (a(at) - b(at)).abs(),
         lambda at: a(at) * b(at),
         lambda at: a(at) // divisor,
         lambda at: a(at) % divisor,

@@ -241,6 +241,7 @@ _RULES: dict[str, Callable[..., Range]] = {
     "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
     "mul": _products,
     "neg": lambda a: (-a[1], -a[0]),
+    "abs": lambda a: (max(a[0], -a[1], 0), max(-a[0], a[1])),
     "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
     "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
     "select": lambda _, a, b: _union(a, b),
@@ -252,7 +253,7 @@ _RULES: dict[str, Callable[..., Range]] = {
     "trunc": lambda a: (_whole(a[0], int), _whole(a[1], int)),
 }
 """Ranges of functions of integers and floats, before anything wraps around or is rounded."""
-_EXACT = ("neg", "maximum", "minimum", "select", "floor", "ceil", "round", "trunc")
+_EXACT = ("neg", "abs", "maximum", "minimum", "select", "floor", "ceil", "round", "trunc")
 _OF_INTEGERS = ("floordiv", "mod")
 
 

@@ -38,8 +38,6 @@ def prepare(graph: GraphOp) -> None:
     split_first(graph)
     compute_before_reshapes(graph)
     _tidy(graph)
-    shorten_integers(graph)
-    _tidy(graph)
     for op in list(graph.body.block.ops):
         if isinstance(op, CastOp) and _is_own(op):
             op.result.replace_all_uses_with(op.source)
@@ -51,6 +49,8 @@ def prepare(graph: GraphOp) -> None:
         move(graph)
         _tidy(graph)
         own_parts(graph)
+    shorten_integers(graph)
+    _tidy(graph)
     for op in list(graph.body.block.ops):
         if isinstance(op, ReduceOp):
             for one in _by_runs(op):
