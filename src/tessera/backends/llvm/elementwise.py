@@ -120,6 +120,10 @@ def _float_mod(ops: Ops, type_: LLVMType, a: str, b: str) -> str:
     return ops.select(type_, is_zero, ops.intrinsic("copysign", type_, zero, b), moved)
 
 
+def _floored_quotient(ops: Ops, type_: LLVMType, a: str, b: str) -> str:
+    return ops.floored_quotient(type_, a, b)
+
+
 def _negate(ops: Ops, type_: LLVMType, a: str) -> str:
     return ops.fn.assign(f"fneg {type_} {a}")
 
@@ -144,7 +148,7 @@ def _rounded_product(ops: Ops, type_: LLVMType, a: str, b: str) -> str:
 _FLOAT_OTHER: dict[str, Callable[..., str]] = {
     "rounded_mul": _rounded_product,
     "mod": _float_mod,
-    "floordiv": lambda ops, type_, a, b: ops.floored_quotient(type_, a, b),
+    "floordiv": _floored_quotient,
     "neg": _negate,
     "isnan": _isnan,
     "isinf": _isinf,

@@ -10,7 +10,7 @@ PyTorch computes places in 64 bits, and lets those below 0 count from the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import ceil, floor, inf, isnan
 from typing import cast
 
@@ -68,16 +68,17 @@ class _Ranges:
                 return _union(*map(self.of, op.sources))
             case CastOp():
                 return self._cast(op, whole)
-            case MapOp() if op.fn.data in _RULES:
+            case MapOp():
                 return self._map(op, whole)
             case _:
                 return whole
 
     def _map(self, op: MapOp, whole: Range) -> Range:
         fn, is_float = op.fn.data, array_type(op.result).dtype.is_float
-        low, high = _RULES[fn](*map(self.of, op.args))
-        if isnan(low) or isnan(high) or (is_float and fn in _OF_INTEGERS):
+        found = _applied(fn, [self.of(arg) for arg in op.args])
+        if found is None or any(map(isnan, found)) or (is_float and fn in _OF_INTEGERS):
             return whole
+        low, high = found
         if is_float:
             return (low, high) if fn in _EXACT else (_off(low, -1), _off(high, 1))
         return (low, high) if _is_in((low, high), whole) else whole  # it may wrap around
@@ -124,7 +125,7 @@ class _Shortener:
         dtype = array_type(op.result).dtype
         if dtype not in (i64, boolean) or (dtype == i64 and not self._has_room(op.result)):
             return
-        if op.fn.data not in _RULES and op.fn.data not in _COMPARED:
+        if op.fn.data not in (*_OF_ONE, *_OF_TWO, *_COMPARED, "select"):
             return
         narrow = [self._narrowed(arg, op) if arg in values else arg for arg in op.args]
         selector = Selector(op, ())
@@ -236,23 +237,39 @@ def _rests(a: Range, b: Range) -> Range:
     return a if 0 <= a[0] and a[1] < b[0] else (0, b[1] - 1)
 
 
-_RULES: dict[str, Callable[..., Range]] = {
-    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
-    "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
-    "mul": _products,
+_OF_ONE: dict[str, Callable[[Range], Range]] = {
     "neg": lambda a: (-a[1], -a[0]),
     "abs": lambda a: (max(a[0], -a[1], 0), max(-a[0], a[1])),
-    "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
-    "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
-    "select": lambda _, a, b: _union(a, b),
-    "floordiv": _quotients,
-    "mod": _rests,
     "floor": lambda a: (_whole(a[0], floor), _whole(a[1], floor)),
     "ceil": lambda a: (_whole(a[0], ceil), _whole(a[1], ceil)),
     "round": lambda a: (_whole(a[0], round), _whole(a[1], round)),
     "trunc": lambda a: (_whole(a[0], int), _whole(a[1], int)),
 }
+_OF_TWO: dict[str, Callable[[Range, Range], Range]] = {
+    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "mul": _products,
+    "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    "floordiv": _quotients,
+    "mod": _rests,
+}
 """Ranges of functions of integers and floats, before anything wraps around or is rounded."""
+
+
+def _applied(fn: str, ranges: Sequence[Range]) -> Range | None:
+    """Return the range of a function of values in ranges, None for functions that have no rule."""
+    match fn, ranges:
+        case "select", [_, a, b]:
+            return _union(a, b)
+        case _, [a] if fn in _OF_ONE:
+            return _OF_ONE[fn](a)
+        case _, [a, b] if fn in _OF_TWO:
+            return _OF_TWO[fn](a, b)
+        case _:
+            return None
+
+
 _EXACT = ("neg", "abs", "maximum", "minimum", "select", "floor", "ceil", "round", "trunc")
 _OF_INTEGERS = ("floordiv", "mod")
 
