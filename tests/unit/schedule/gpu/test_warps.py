@@ -142,8 +142,8 @@ def neighbours(count: int, width: int) -> Callable[..., Any]:
 
 
 def test_threads_have_few_elements_of_many_gathers() -> None:
-    assert warps(neighbours(3, 1024)) == 4
-    assert warps(neighbours(4, 1024)) == 8
+    assert warps(neighbours(8, 1024)) == 4
+    assert warps(neighbours(9, 1024)) == 8
 
 
 def test_programs_with_many_gathers_are_not_made_larger() -> None:
