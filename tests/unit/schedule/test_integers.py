@@ -54,3 +54,12 @@ def test_integers_of_known_sizes(write: Any, functions: list[str], dtype: str) -
 def test_integers_of_unknown_sizes_are_no_less_than_0_and_may_be_large() -> None:
     assert functions_of(from_start, Dim(("n",))) == ([], ["i64"])
     assert functions_of(lambda w, at: w.apply("mod", at, 7), Dim(("n",))) == (["mod"], ["i32"])
+
+
+@pytest.mark.parametrize(("dtype", "decided"), [(dtypes.f32, True), (dtypes.bf16, False), (dtypes.f16, False)])
+def test_floats_of_few_bits_may_be_rounded_beyond_a_bound(dtype: dtypes.DType, decided: bool) -> None:
+    def write(w: GraphWriter, at: Any) -> Any:
+        rounded = w.cast(w.cast(w.apply("mul", at, 9), dtype), dtypes.i64)
+        return w.apply("select", w.apply("lt", rounded, 9 * SIZE), at, 0)
+
+    assert ("lt" not in functions_of(write, Dim((), SIZE))[0]) == decided

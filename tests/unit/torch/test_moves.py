@@ -199,6 +199,7 @@ def integers(rng: random.Random, depth: int) -> Callable[[Any], Any]:
         lambda at: torch.where((a(at) >= 0) & (b(at) != c(at)), a(at), b(at)),
         lambda at: ((at + 0.5) * 0.7 + shift).clamp(min=0).to(torch.int64),
         lambda at: (at * 1.5 + shift).floor().to(torch.int64) + c(at),
+        lambda at: torch.where((at * 9 + divisor).to(torch.float16).to(torch.int64) <= 1007 + divisor, b(at), c(at)),
     ]
     return rng.choice(formulas)
 

@@ -28,7 +28,7 @@ from tessera.target.dims import Dim
 Range = tuple[float, float]
 """The least and the largest number that an element may be; of floats, unless it is NaN."""
 _ROUNDED = 1e-6
-"""How far a float may be off by a rounding, relative to it."""
+"""How far an f32 may be off by a rounding, relative to it."""
 _NARROW: Range = (-(2**31), 2**31 - 1)
 
 
@@ -74,20 +74,19 @@ class _Ranges:
                 return whole
 
     def _map(self, op: MapOp, whole: Range) -> Range:
-        fn, is_float = op.fn.data, array_type(op.result).dtype.is_float
+        fn, dtype = op.fn.data, array_type(op.result).dtype
         found = _applied(fn, [self.of(arg) for arg in op.args])
-        if found is None or any(map(isnan, found)) or (is_float and fn in _OF_INTEGERS):
+        if found is None or any(map(isnan, found)) or (dtype.is_float and fn in _OF_INTEGERS):
             return whole
-        low, high = found
-        if is_float:
-            return (low, high) if fn in _EXACT else (_off(low, -1), _off(high, 1))
-        return (low, high) if _is_in((low, high), whole) else whole  # it may wrap around
+        if dtype.is_float:
+            return found if fn in _EXACT else _rounded(found, dtype)
+        return found if _is_in(found, whole) else whole  # it may wrap around
 
     def _cast(self, op: CastOp, whole: Range) -> Range:
         source, found = array_type(op.source).dtype, self.of(op.source)
         dtype = array_type(op.result).dtype
         if dtype.is_float:
-            return _off(found[0], -1), _off(found[1], 1)
+            return _rounded(found, dtype)
         if source.is_float:
             return _union((0, 0), (max(_whole(found[0]), whole[0]), min(_whole(found[1]), whole[1])))  # NaN gives 0
         return found if _is_in(found, whole) else whole
@@ -205,8 +204,15 @@ def _union(*ranges: Range) -> Range:
     return min(low for low, _ in ranges), max(high for _, high in ranges)
 
 
+def _rounded(found: Range, dtype: DType) -> Range:
+    """Return the range of numbers once they are rounded to floats, of which those of few bits keep their signs only."""
+    low, high = found
+    if dtype.bits < 32:
+        return 0 if low >= 0 else -inf, 0 if high <= 0 else inf
+    return _off(low, -1), _off(high, 1)
+
+
 def _off(bound: float, sign: int) -> float:
-    """Return a bound of floats, moved by a rounding."""
     return float(bound) + sign * _ROUNDED * abs(float(bound))
 
 

@@ -24,7 +24,7 @@ from tessera.schedule.fuse.selection import Along, Selection, Selector, of_other
 from tessera.target.dims import Dim
 
 MOST_PARTS = 8
-"""Parts of a concatenation that is made of a sum, or that maps are computed in."""
+"""Parts of a concatenation that is made of a sum, that maps are computed in, or whose views groups copy."""
 MOST_AGAIN = 16
 """Ops that are computed in parts with them."""
 
@@ -42,10 +42,13 @@ def join(graph: GraphOp) -> None:
 def own_parts(graph: GraphOp) -> None:
     """Copy parts that something else reads, or that no group computes, where a group makes another part.
 
-    Views are copied by groups too: libraries copy rows that are not contiguous one after the other.
+    Groups copy views of a few parts too: libraries copy rows that are not contiguous one after the other.
     """
     for op in [op for op in graph.body.block.ops if isinstance(op, ConcatOp)]:
-        if not _flatten(op) or not any(_is_made(source) for source in op.sources):
+        if not _flatten(op):
+            continue
+        is_apart = len(op.sources) <= MOST_PARTS and any(map(_is_apart, op.sources))
+        if not is_apart and not any(_is_own(source) or _is_computed(source) for source in op.sources):
             continue
         for place, source in enumerate(op.sources):
             if not _is_own(source):
@@ -71,18 +74,18 @@ def _flatten(op: ConcatOp) -> bool:
     return True
 
 
-def _is_made(value: SSAValue) -> bool:
-    """Return whether a group makes a part: it computes it, or copies what does not lie as a library copies it."""
+def _is_apart(value: SSAValue) -> bool:
+    """Return whether a part is a view whose elements do not lie one after the other."""
     owner = value.owner
     match owner:
         case ReshapeOp():
-            return _is_made(owner.source)
+            return _is_apart(owner.source)
         case BroadcastOp() | TransposeOp():
             return True
         case SliceOp():
             return any(step != 1 for step in owner.apart) or dims_of(value)[1:] != dims_of(owner.source)[1:]
         case _:
-            return _is_own(value) or _is_computed(value)
+            return False
 
 
 def _is_own(value: SSAValue) -> bool:
