@@ -188,8 +188,12 @@ class Jit(Generic[P, R]):
         Raises:
             CallError: `not-an-array`, `no-gradient`.
         """
-        floats = tuple(at for at, leaf in enumerate(leaves) if is_float(leaf))
-        places = [at for at, leaf in enumerate(leaves) if arrays.is_array(leaf)]
+        places, floats = list[int](), list[int]()
+        for at, leaf in enumerate(leaves):
+            if is_float(leaf):
+                floats.append(at)
+            elif arrays.is_array(leaf):
+                places.append(at)
         if not places and not floats:
             raise CallError(
                 f"{self._name} is called without an array",
@@ -210,7 +214,7 @@ class Jit(Generic[P, R]):
             for at in places:
                 _check_no_gradient(whole[at])
         apart = {*places}
-        statics = floats, tuple(exact(leaf) for at, leaf in enumerate(leaves) if at not in apart)
+        statics = tuple(floats), tuple(exact(leaf) for at, leaf in enumerate(leaves) if at not in apart)
         return places, whole, statics
 
     def compile(

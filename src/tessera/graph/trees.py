@@ -16,14 +16,13 @@ Outline = Any
 """How leaves are nested: hashable. `_LEAF`, or a type, what it is made with, and the outlines of its parts."""
 _LEAF = "leaf"
 _MOST_DEPTH = 64
-_PLAIN = frozenset({float, int, bool, str})
-"""Types of leaves that need no further look."""
-
 _DEFINED_IN_PYTHON = 1 << 9
 """The flag of classes that class statements make."""
 
 _BY_TYPE: WeakKeyDictionary[type[Any], Callable[..., Any] | None] = WeakKeyDictionary()
 """How the parts of a tree of some type are found, None for leaves."""
+_LASTING: dict[type[Any], Callable[..., Any] | None] = {}
+"""The same of types that last as long as the process, which are found in less time."""
 
 
 def flatten(tree: Any) -> tuple[list[Any], Outline]:
@@ -45,47 +44,56 @@ class _Leaves:
 
     def __init__(self) -> None:
         self.leaves: list[Any] = []
-        self._around: list[int] = []
-        """What the part that is gone through is a part of."""
-        self._whole = set[int]()
-        """Objects that hold no array, and need no second look."""
+        self._passed: set[int] | None = None
+        """Objects that the part that is gone through is a part of, and those that hold no array."""
 
-    def add(self, tree: Any) -> Outline:
-        """Append the leaves of a part, and return how they are nested."""
-        parts_of = _parts_of(cast(Any, type(tree)))
-        is_object = parts_of is _attributes
-        if parts_of is None or (is_object and self._is_whole(tree)):
+    def add(self, tree: Any, depth: int = _MOST_DEPTH) -> Outline:
+        """Append the leaves of a part, and return how they are nested.
+
+        Args:
+            tree: the part.
+            depth: how deep it may be nested.
+        """
+        kind = cast("type[Any]", type(tree))
+        parts_of = _LASTING[kind] if kind in _LASTING else _parts_of(kind)
+        if parts_of is None:
             self.leaves.append(tree)
             return _LEAF
-        if len(self._around) > _MOST_DEPTH:
+        if parts_of is _attributes:
+            return self._add_object(tree, depth)
+        if not depth:
             raise CallError(
                 f"arguments are nested more than {_MOST_DEPTH} deep",
                 code="nesting-depth",
                 location=caller_location(),
                 help="pass tuples, lists and dictionaries of arrays that do not hold themselves",
             )
-        first = len(self.leaves)
         how, parts = parts_of(tree)
-        self._around.append(id(tree))
-        found = tuple([self.add(part) for part in parts])
-        self._around.pop()
-        if is_object and not any(isinstance(leaf, Traced) or arrays.is_array(leaf) for leaf in self.leaves[first:]):
-            self._whole.add(id(tree))
-            self.leaves[first:] = [tree]
-            return _LEAF
-        return type(tree), how, found
+        return kind, how, tuple([self.add(part, depth - 1) for part in parts])
 
-    def _is_whole(self, tree: Any) -> bool:
-        """Return whether an object is a leaf: it was one before, holds itself, or lies deep."""
-        return id(tree) in self._whole or id(tree) in self._around or len(self._around) > _MOST_DEPTH
+    def _add_object(self, tree: Any, depth: int) -> Outline:
+        """Append the leaves of an object: itself, where it was one before, holds itself, lies deep, or has no array."""
+        passed = self._passed = self._passed or set[int]()
+        if id(tree) in passed or not depth:
+            self.leaves.append(tree)
+            return _LEAF
+        first = len(self.leaves)
+        how, parts = _attributes(tree)
+        passed.add(id(tree))
+        found = tuple([self.add(part, depth - 1) for part in parts])
+        if any(isinstance(leaf, Traced) or arrays.is_array(leaf) for leaf in self.leaves[first:]):
+            passed.remove(id(tree))
+            return type(tree), how, found
+        self.leaves[first:] = [tree]
+        return _LEAF
 
 
 def _parts_of(kind: type[Any]) -> Callable[..., Any] | None:
     """Return what finds the parts of trees of a type, and what else they are made with; None for leaves."""
-    if kind in _PLAIN:
-        return None
     if kind not in _BY_TYPE:
         _BY_TYPE[kind] = _parts_of_type(kind)
+        if not kind.__flags__ & _DEFINED_IN_PYTHON or kind.__module__ == "torch":
+            _LASTING[kind] = _BY_TYPE[kind]
     return _BY_TYPE[kind]
 
 
