@@ -82,15 +82,19 @@ def _cast_after(op: ReshapeOp, of_computed: bool = False) -> None:
     op.erase()
 
 
-def _is_reduced(value: SSAValue, depth: int = 0) -> bool:
-    """Return whether a reduction takes a value, or what maps make of it."""
-    if depth == _MOST_MAPS:
-        return False
-    users = [use.operation for use in value.uses]
-    return any(
-        isinstance(user, ReduceOp) or (isinstance(user, MapOp | CastOp) and _is_reduced(user.result, depth + 1))
-        for user in users
-    )
+def _is_reduced(value: SSAValue) -> bool:
+    """Return whether a reduction takes a value, or what a few maps make of it."""
+    work, seen = [value], set[SSAValue]()
+    while work and len(seen) < _MOST_MAPS:
+        one = work.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        users = [use.operation for use in one.uses]
+        if any(isinstance(user, ReduceOp) for user in users):
+            return True
+        work += [user.result for user in users if isinstance(user, MapOp | CastOp)]
+    return False
 
 
 def _map_after(op: ReshapeOp) -> None:
