@@ -52,25 +52,34 @@ def own_parts(graph: GraphOp) -> None:
             continue
         for place, source in enumerate(op.sources):
             if not _is_own(source):
-                copy = CastOp(source, array_type(source).dtype)
-                op.operands[place] = Selector(op, ()).add(copy)
+                op.operands[place] = _copied(op, source)
+
+
+def _copied(op: ConcatOp, part: SSAValue) -> SSAValue:
+    """Return a copy of a part of a concatenation, which a group makes."""
+    return Selector(op, ()).add(CastOp(part, array_type(part).dtype))
 
 
 def _flatten(op: ConcatOp) -> bool:
-    """Leave parts without elements out, and take parts of parts that are joined likewise; return if some are left."""
-    axis, parts = op.axis.data, list[SSAValue]()
+    """Leave parts without elements out, and take parts of parts that are joined alike; return if several are left."""
+    axis, parts, inner = op.axis.data, list[SSAValue](), list[ConcatOp]()
     for source in op.sources:
-        inner = source.owner
-        is_same = isinstance(inner, ConcatOp) and inner.axis.data == axis and source.has_one_use()
-        parts += inner.sources if is_same and isinstance(inner, ConcatOp) else [source]
+        owner = source.owner
+        if isinstance(owner, ConcatOp) and owner.axis.data == axis and source.has_one_use():
+            inner.append(owner)
+            parts += owner.sources
+        else:
+            parts.append(source)
     some = [part for part in parts if dims_of(part)[axis] != ZERO]
     if len(some) < 2:
         if some:  # a concatenation has memory of its own
-            copy = CastOp(some[0], array_type(some[0]).dtype)
-            op.result.replace_all_uses_with(Selector(op, ()).add(copy))
+            op.result.replace_all_uses_with(_copied(op, some[0]))
         return False
     if some != list(op.sources):
         op.operands = some
+        for one in inner:  # their parts are read by this one alone
+            one.detach()
+            one.erase()
     return True
 
 
