@@ -10,6 +10,7 @@ counts. A ratio above 1 means that Tessera is faster. The exit status is 0 whate
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import importlib.util
 import multiprocessing
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -117,6 +118,22 @@ def in_processes(share: Callable[[Any, int], None], args: Any, jobs: int) -> Non
         worker.start()
     for worker in workers:
         worker.join()
+
+
+@contextlib.contextmanager
+def lines_of(path: Path | None) -> Iterator[Callable[[Sequence[Any]], None]]:
+    """Open a file of results as CSV, if one is wanted, and give what writes a line of it at once."""
+    if path is None:
+        yield lambda line: None
+        return
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+
+        def write(line: Sequence[Any]) -> None:
+            writer.writerow(line)
+            file.flush()
+
+        yield write
 
 
 def torch_or_none() -> Any:

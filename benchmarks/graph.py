@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import csv
 import itertools
 import os
 import sys
@@ -26,7 +25,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from foundation import in_processes, torch_or_none
+from foundation import in_processes, lines_of, torch_or_none
 from graph_more import Drawn, more_ops
 from graph_more_chains import more_chains
 from graph_ops import chains, single
@@ -230,7 +229,7 @@ def main() -> int:
     columns = _columns(args.peers)
     lines: list[tuple[Any, ...]] = []
     is_wrong = False
-    with _table(args.csv) as write:
+    with lines_of(args.csv) as write:
         write(columns)
         for found in _outcomes(torch, args):
             if isinstance(found, str):
@@ -263,22 +262,6 @@ def _options() -> argparse.Namespace:
     args = parser.parse_args()
     args.peers = [one for one in PEERS if one == "eager" or one in args.peers]
     return args
-
-
-@contextlib.contextmanager
-def _table(path: Path | None) -> Iterator[Callable[[Sequence[Any]], None]]:
-    """Open a file of results, if one is wanted, and give what writes a line of it at once."""
-    if path is None:
-        yield lambda line: None
-        return
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-
-        def write(line: Sequence[Any]) -> None:
-            writer.writerow(line)
-            file.flush()
-
-        yield write
 
 
 def _chosen(torch: Any, args: argparse.Namespace) -> Iterator[tuple[str, Callable[[], Work]]]:

@@ -6,14 +6,13 @@ Networks are written as people write them in plain PyTorch, and run forwards and
 step, the seconds of the first one with compilation, kernels, what is left to ATen, how often a new size compiles anew,
 and the error against float64 as a ratio to eager's, the largest among results and gradients. A ratio above 2 ends the
 run with status 1. Networks are in `networks_*.py`; `--peers eager` leaves Inductor away, `--no-times` the times of
-steps, `--one-size` new sizes.
+steps, `--one-size` new sizes. Each line is in the file once its network is done.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import csv
 import sys
 import time
 from collections import Counter
@@ -24,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from foundation import torch_or_none
+from foundation import lines_of, torch_or_none
 from network import Network, Scale
 from rich.console import Console
 from rich.table import Table
@@ -174,13 +173,13 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=3, help="turns of each contestant")
     parser.add_argument("--no-times", action="store_true", help="measure no times of steps")
     parser.add_argument("--one-size", action="store_true", help="try no other sizes")
+    parser.add_argument("--minutes", type=float, help="begin no network after these")
     parser.add_argument("--csv", type=Path, help="file for the results")
     args = parser.parse_args()
     torch = torch_or_none()
     if torch is None or (args.device == "cuda" and not torch.cuda.is_available()):
         print("no GPU, or no PyTorch to compare with", file=sys.stderr)
         return 1
-    lines = [_line(torch, one, args) for one in _chosen(args.only)]
     contestants = ("eager", "inductor", "tessera")
     columns = (
         "network",
@@ -192,13 +191,20 @@ def main() -> int:
         "error",
         "ATen",
     )
+    lines: list[tuple[Any, ...]] = []
+    end = time.monotonic() + 60 * args.minutes if args.minutes else None
+    with lines_of(args.csv) as write:
+        write(columns)
+        for network in _chosen(args.only):
+            if end is not None and time.monotonic() > end:
+                print(f"{args.minutes} minutes are over before {network.name!r}", file=sys.stderr)
+                break
+            lines.append(_line(torch, network, args))
+            write(lines[-1])
     table = Table(*columns)
     for line in lines:
         table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in line))
     Console(width=max(Console().width, 180)).print(table)
-    if args.csv:
-        with args.csv.open("w", newline="") as file:
-            csv.writer(file).writerows([columns, *lines])
     return int(any(line[8] > 2 for line in lines))
 
 
