@@ -57,6 +57,7 @@ class Work:
         torch.manual_seed(0)
         self.module = network.build(scale).to(device, dtype)
         self.exact = copy.deepcopy(self.module).double()
+        self._weights: dict[tuple[Any, ...], Any] = {}
 
     def inputs(self, more: int = 0) -> list[Any]:
         """Return arguments, of which batch and length are larger by some number."""
@@ -74,10 +75,18 @@ class Work:
         if not self.network.trains or not smooth:
             return [one.detach() for one in results]
         by = [one for one in (*given, *module.parameters()) if one.requires_grad]
-        self.torch.manual_seed(2)
-        weights = [self.torch.rand(one.shape, dtype=self.torch.float64).to(one) for one in smooth]
+        weights = [self._weight(place, one) for place, one in enumerate(smooth)]
         grads = self.torch.autograd.grad(smooth, by, weights, allow_unused=True)
         return [one.detach() for one in (*results, *grads) if one is not None]
+
+    def _weight(self, place: int, like: Any) -> Any:
+        """Return what a result is weighed by: the same numbers for all dtypes, kept as steps are timed."""
+        key = place, like.shape, like.dtype
+        if key not in self._weights:
+            numbers = self.torch.Generator(like.device).manual_seed(2 + place)
+            made = self.torch.rand(like.shape, dtype=self.torch.float64, device=like.device, generator=numbers)
+            self._weights[key] = made.to(like.dtype)
+        return self._weights[key]
 
     def errors(self, run: Callable[..., Any], more: int = 0) -> list[float]:
         """Return the error of each result as a part of the exact one, by norms.
