@@ -147,7 +147,7 @@ def _orders(torch: Any, s: Sizes, add: Add) -> None:
     add("top 8", lambda x: x.topk(8, -1).values, rows, both=True)
     add("median", lambda x: x.median(-1).values, rows)
     add("k-th value", lambda x: x.kthvalue(5, -1).values, rows)
-    add("mode", lambda x: x.mode(-1).values, Drawn(rows, "places", 50))
+    add("mode", lambda x: (x == x.mode(-1, True).values).sum(-1), Drawn(rows, "places", 50))
     add("quantile", lambda x: x.float().quantile(0.3, -1), rows)
     add("searchsorted", lambda x, y: torch.searchsorted(y.sort().values, x), rows, (256,))
     add("bucketize", lambda x: torch.bucketize(x, torch.linspace(-3, 3, 64, device=x.device, dtype=x.dtype)), s.rows)

@@ -7,6 +7,7 @@ where no other op would have to run in between. Views and constants are not plac
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping
 from math import prod
 
@@ -19,7 +20,7 @@ from tessera.ir.graph.structure import GraphOp, put_updates_last
 from tessera.ir.graph.sums import PartsOp, ReduceOp
 from tessera.ir.graph.takes import TakeOp
 from tessera.ir.graph.types import ONE, array_type, dims_of
-from tessera.ir.graph.views import ConcatOp
+from tessera.ir.graph.views import ConcatOp, ReshapeOp
 from tessera.ir.passes import Pass
 from tessera.numerics.functions import FUNCTIONS
 from tessera.schedule.fuse.apart import (
@@ -36,6 +37,7 @@ from tessera.schedule.fuse.apart import (
 from tessera.schedule.fuse.epilogues import put_into_products
 from tessera.schedule.fuse.group import Group
 from tessera.schedule.fuse.outside import (
+    FEW_ELEMENTS,
     FEW_PROGRAMS,
     OUTER,
     goes_along_columns,
@@ -136,6 +138,7 @@ class Cutter:
                 for op in group.places:
                     del self._home[op]
         self._join_numbers()
+        self._widen_again(absorbed)
         return list(dict.fromkeys(self._home.values())), absorbed
 
     def _join_numbers(self) -> None:
@@ -146,16 +149,22 @@ class Cutter:
                 into = group
 
     def _join_beside(self) -> None:
-        """Let groups that read one array at the same places, and do not need each other, be one."""
-        by_array: dict[tuple[SSAValue, Place], dict[Group, None]] = {}
+        """Let groups that do not need each other, and read one array at the same places, be one.
+
+        So do those that read small arrays of one group: columns of which it has combined parts.
+        """
+        beside: dict[tuple[SSAValue | Group, Place], dict[Group, None]] = {}
         for group in list(dict.fromkeys(self._home.values())):
             full = [read for read in dict.fromkeys(reads_of(group)) if len(set(read[1]) - {NONE}) == len(group.axes)]
-            beside = dict.fromkeys(other for read in full for other in by_array.get(read, ()))
+            keys: list[tuple[SSAValue | Group, Place]] = [*full]
+            if is_static(group.axes) and prod(dim.scale for dim in group.axes) <= FEW_ELEMENTS:
+                keys += [(self._home[owner], at) for value, at in full if (owner := value.owner) in self._home]
+            others = dict.fromkeys(other for key in keys for other in beside.get(key, ()))
             into = next(
-                (one for one in beside if self._is_alike(one, group) and not self._unite(one, group, {})), group
+                (one for one in others if self._is_alike(one, group) and not self._unite(one, group, {})), group
             )
-            for read in full:
-                by_array.setdefault(read, {})[into] = None
+            for key in keys:
+                beside.setdefault(key, {})[into] = None
 
     @staticmethod
     def _is_alike(first: Group, second: Group) -> bool:
@@ -171,16 +180,18 @@ class Cutter:
     def _repeat_maps(self) -> None:
         """Let readers compute again what follows from one array by few maps: they need not read what a group writes.
 
-        Groups of maps alone are read for what they write, but for places, which follow from no array.
+        Groups of maps alone are read for what they write, but for places, which follow from no array. What others read
+        as well is written, and read.
         """
         for group in list(dict.fromkeys(self._home.values())):
-            for op in group.places:
-                if isinstance(op, MapOp | CastOp):
-                    self._repeat(op, group)
+            read = [op for op in group.places if isinstance(op, MapOp | CastOp) and self._readers_of(op, group)]
+            computed = {op for op in group.places if not self._is_written(op)} if read else set[Operation]()
+            for op in read:
+                self._repeat(op, group, computed)
 
-    def _repeat(self, op: Operation, group: Group) -> None:
+    def _repeat(self, op: Operation, group: Group, computed: Container[Operation]) -> None:
         readers = self._readers_of(op, group)
-        chain = self._chain(op.results[0], group.places) if readers else ()
+        chain = self._chain(op.results[0], computed)
         if not chain:
             return
         alone = Group(group.axes, {one: group.places[one] for one in group.places if one in chain})
@@ -194,6 +205,18 @@ class Cutter:
         if small and fits:
             for reader in readers:
                 reader.repeated |= chain
+
+    def _widen_again(self, absorbed: set[Operation]) -> None:
+        """Let readers widen what a group writes: it writes the narrow form."""
+        readers = defaultdict[Operation, list[Group]](list)
+        for group in dict.fromkeys(self._home.values()):
+            for value in group.inputs(absorbed):
+                if isinstance(value.owner, CastOp) and _bits(value.owner.source) < _bits(value):
+                    readers[value.owner].append(group)
+        for op, groups in readers.items():
+            if not self._is_written(op, absorbed):
+                for group in groups:
+                    group.repeated.add(op)
 
     def _readers_of(self, op: Operation, group: Group) -> set[Group]:
         """Return the groups that read what an op of a group gives, none where anything else does, or nothing."""
@@ -209,6 +232,17 @@ class Cutter:
             else:
                 return set()
         return found - {group}
+
+    def _is_written(self, op: Operation, absorbed: Container[Operation] = ()) -> bool:
+        """Return whether anything but groups reads what an op gives, so that it is in memory."""
+        work = [use.operation for use in op.results[0].uses]
+        while work:
+            user = work.pop()
+            if is_view(user) or user in absorbed:
+                work += [use.operation for use in user.results[0].uses]
+            elif user not in self._home:
+                return True
+        return False
 
     def _is_cheap(self, group: Group, absorbed: set[Operation]) -> bool:
         """Return whether all who read a group may as well compute it: it is small, or reads no more than it writes."""
@@ -289,7 +323,7 @@ class Cutter:
 
     def _rank(self, group: Group) -> tuple[bool, bool, int]:
         """Return what groups are tried by: first those of rows and of parts, which join no other, then late ones."""
-        return not group.reduced, group.parts is None, -max(map(self._order.__getitem__, group.places))
+        return not group.reduced, group.parts is None, -self._last(group)
 
     def _agreed(self, op: Operation, group: Group, place: Place) -> Place | None:
         """Return the place at which all of an op's operands in a group lie, None where they differ."""
@@ -300,7 +334,7 @@ class Cutter:
         source = op.source
         if not goes_along_rows(op) and not goes_along_columns(op):
             return
-        found = self._found(source)
+        found = self._found(source) or self._reading(source)
         why = "" if found is None else self._why_not_reduced(op, *found)
         if found is not None and why:
             self._refuse(op, found[0], why)
@@ -316,6 +350,8 @@ class Cutter:
         if found is not None:
             group, place = found
             along = place[op.axis.data]
+            if along in group.reduced and self._place_rows(op, group, place):
+                return
             count = _beside_rows(op, group, along) if group.reduced else op.count.data
             if count and group.parts in (None, (along, count)) and not self._why_not(op, group):
                 group.parts = along, count
@@ -326,6 +362,27 @@ class Cutter:
         group.repeated |= self._chain(op.source, self._home)
         self._put(op, group, place)
 
+    def _place_rows(self, op: PartsOp, group: Group, place: Place) -> bool:
+        """Let a group of rows reduce whole rows in place of parts of them, if all parts become one; return if so."""
+        axes = [axis for axis, at in enumerate(place) if at in group.reduced]
+        readers = [use.operation for use in op.result.uses]
+        if not all(isinstance(one, ReduceOp) and {*axes} <= {*one.reduced} for one in readers):
+            return False
+        rows = ReduceOp(op.source, op.fn.data, axes)
+        if self._why_not_reduced(rows, group, place):
+            rows.erase()
+            return False
+        dims = [ONE if axis in axes else dim for axis, dim in enumerate(dims_of(op.source))]
+        shaped = ReshapeOp(rows.result, dims)
+        insert([rows, shaped], op)
+        self._order[rows] = self._order[shaped] = self._order[op]
+        for use in list(op.result.uses):
+            use.operation.operands[use.index] = shaped.result
+        op.detach()
+        op.erase()
+        self._put(rows, group, place)
+        return True
+
     def _beside(self, value: SSAValue) -> tuple[Group, Place] | None:
         """Return a group of rows that reads a value from memory as it lies, with the value's place there."""
         alone, place = _alone(value)
@@ -333,6 +390,17 @@ class Cutter:
             if group.reduced and group.axes == alone.axes and (value, place) in reads_of(group):
                 return group, place
         return None
+
+    def _reading(self, value: SSAValue) -> tuple[Group, Place] | None:
+        """Return the last group of rows that reads a value from memory as it lies, likewise."""
+        alone, place = _alone(value)
+        homes = [self._home[use.operation] for use in value.uses if use.operation in self._home]
+        alike = [group for group in homes if group.reduced and group.axes == alone.axes]
+        reading = [group for group in alike if (value, place) in reads_of(group)]
+        return (max(reading, key=self._last), place) if reading else None
+
+    def _last(self, group: Group) -> int:
+        return max(map(self._order.__getitem__, group.places))
 
     def _by(self, op: PartsOp, count: int) -> PartsOp:
         """Return a reduction by parts of another number of neighbours, which takes the place of one."""
@@ -406,6 +474,8 @@ class Cutter:
         """Make one group of two of which an op reads values; return why that cannot be, nothing where it can."""
         (first, place), (second, there) = into, other
         renamed = dict(zip(there, place, strict=True))
+        if not there and _is_one_program(first) and _is_one_program(second) and first.axes == second.axes:
+            renamed = {axis: axis for axis in range(len(second.axes))}
         whole = set(range(len(second.axes))) <= renamed.keys() and second.parts is None
         alike = not second.reduced or frozenset(renamed.get(axis, NONE) for axis in second.reduced) == first.reduced
         if not whole:
@@ -455,6 +525,11 @@ class Cutter:
             elif self._reach.needs(owner, group):
                 return True
         return False
+
+
+def _is_one_program(group: Group) -> bool:
+    """Return whether a group reduces all that it reads."""
+    return bool(group.reduced) and len(group.reduced) == len(group.axes)
 
 
 def _all_parts(op: ConcatOp) -> Iterator[SSAValue]:

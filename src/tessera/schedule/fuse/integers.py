@@ -1,4 +1,4 @@
-"""Integers of known ranges: comparisons that are decided, and 32 bits where they are enough.
+"""Integers of known ranges: comparisons and sums that are decided, and 32 bits where they are enough.
 
 PyTorch computes places in 64 bits, and lets those below 0 count from the end.
 
@@ -11,13 +11,14 @@ PyTorch computes places in 64 bits, and lets those below 0 count from the end.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import ceil, floor, inf, isnan
+from math import ceil, floor, inf, isnan, prod
 from typing import cast
 
 from xdsl.ir import Operation, SSAValue
 
 from tessera.ir.graph.points import CastOp, FullOp, IotaOp, MapOp, SizeOp
 from tessera.ir.graph.structure import GraphOp
+from tessera.ir.graph.sums import ReduceOp
 from tessera.ir.graph.takes import TakeOp
 from tessera.ir.graph.types import array_type, dims_of
 from tessera.ir.graph.views import BroadcastOp, ConcatOp, ReshapeOp, SliceOp, TransposeOp
@@ -70,8 +71,17 @@ class _Ranges:
                 return self._cast(op, whole)
             case MapOp():
                 return self._map(op, whole)
+            case ReduceOp() if op.fn.data == "sum" and not array_type(op.source).dtype.is_float:
+                return self._sum(op, whole)
             case _:
                 return whole
+
+    def _sum(self, op: ReduceOp, whole: Range) -> Range:
+        dims = [dims_of(op.source)[axis] for axis in op.reduced]
+        if not all(dim.is_static for dim in dims):
+            return whole
+        found = _products(self.of(op.source), (count := prod(dim.scale for dim in dims), count))
+        return found if _is_in(found, whole) else whole
 
     def _map(self, op: MapOp, whole: Range) -> Range:
         fn, dtype = op.fn.data, array_type(op.result).dtype
@@ -107,6 +117,8 @@ class _Shortener:
                 self._visit_map(op)
             case CastOp():
                 self._visit_cast(op)
+            case ReduceOp():
+                self._visit_sum(op)
             case TakeOp():
                 for number in range(1, len(op.operands)):
                     op.operands[number] = self._narrowed(op.operands[number], op)
@@ -138,6 +150,12 @@ class _Shortener:
         elif source.is_float and dtype == i64 and self._has_room(op.result):
             selector = Selector(op, ())
             op.result.replace_all_uses_with(selector.add(CastOp(selector.add(CastOp(op.source, i32)), i64)))
+
+    def _visit_sum(self, op: ReduceOp) -> None:
+        """Replace a sum of integers that is known: how many labels of a batch count, as none is left out."""
+        dtype, (low, high) = array_type(op.result).dtype, self._ranges.of(op.result)
+        if not dtype.is_float and low == high:
+            op.result.replace_all_uses_with(Selector(op, ()).full(low, dtype, dims_of(op.result)))
 
     def _same(self, op: MapOp) -> SSAValue | None:
         """Return what a map gives that is known without it, None where it is not."""

@@ -37,6 +37,9 @@ def join(graph: GraphOp) -> None:
     for op in list(graph.body.block.ops):
         if isinstance(op, MapOp | CastOp):
             _push(op)
+    for op in list(graph.body.block.ops):
+        if isinstance(op, ConcatOp):
+            _narrow(op)
 
 
 def own_parts(graph: GraphOp) -> None:
@@ -192,7 +195,7 @@ def _axis_of(parts: list[PlaceOp]) -> int | None:
 def _push(op: MapOp | CastOp) -> None:
     """Compute what is computed of a concatenation in its parts."""
     joins = [arg.owner for arg in op.operands if isinstance(arg.owner, ConcatOp)]
-    if not joins or any({use.operation for use in one.result.uses} != {op} for one in joins):
+    if not joins:
         return
     first, axis = joins[0], joins[0].axis.data
     sizes = [dims_of(source)[axis] for source in first.sources]
@@ -207,6 +210,20 @@ def _push(op: MapOp | CastOp) -> None:
         parts.append(selector.add(of_others(op, args)))
         at = at + size
     op.result.replace_all_uses_with(selector.add(ConcatOp(parts, axis)))
+
+
+def _narrow(op: ConcatOp) -> None:
+    """Let parts that are the wider form of others be joined before they are cast: nobody writes the wider form down."""
+    casts = [source.owner for source in op.sources if isinstance(source.owner, CastOp)]
+    if op.result.first_use is None:
+        return
+    narrow = {array_type(cast.source).dtype for cast in casts}
+    wide = array_type(op.result).dtype
+    if len(casts) < len(op.sources) or len(narrow) > 1 or narrow.pop().bits >= wide.bits:
+        return
+    selector = Selector(op, ())
+    joined = selector.add(ConcatOp([cast.source for cast in casts], op.axis.data))
+    op.result.replace_all_uses_with(selector.add(CastOp(joined, wide)))
 
 
 def _splits(value: SSAValue, axis: int, sizes: list[Dim], again: set[Operation]) -> bool:
@@ -233,7 +250,9 @@ def _is_read(value: SSAValue, axis: int, again: set[Operation]) -> bool:
         case TransposeOp():
             return _is_read(op.source, op.permutation[axis], again)
         case ReshapeOp():
-            of = None if op.places is None else op.places[axis]
+            if op.places is None:
+                return not _is_computed(root_of(op.source))
+            of = op.places[axis]
             return of is not None and _is_read(op.source, of, again)
         case SliceOp():
             return not _is_computed(root_of(op.source))

@@ -5,7 +5,8 @@
                                                       %z = tessera_graph.map "sub"(%t, %u)
 
 A take of anything else reads an array that is written before, `tessera_graph.stored`. Placing an array among zeros is
-a take, too, as what lies outside of an array reads as 0.
+a take, too, as what lies outside of an array reads as 0. A few cheap maps of an array in memory are computed for what
+is selected though all of them is needed elsewhere, too.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ AGAIN = 64
 """The cost (`numerics.functions`) of all elements that are selected, for each element that there is."""
 TINY = Fraction(1, 4)
 """The share of elements that are computed for a selection though all are needed elsewhere, too."""
+THIN_COST, MOST_THIN = 8, 4
+"""The cost of maps, and how many they are, that are computed for a selection though all are needed elsewhere, too."""
 UNKNOWN = Fraction(4)
 """The share of elements that are selected where it depends on a call's sizes."""
 
@@ -118,10 +121,11 @@ def _worthwhile(op: Move) -> set[Operation]:
         return set()
     asked = _Asked()
     tiny = _share(op) <= TINY
-    if not (tiny or asked.is_counted(root) or asked.ends_in_moves(root)):
-        return set()
+    region = set[Operation]()
+    if tiny or asked.is_counted(root) or asked.ends_in_moves(root):
+        region = _region(root, tiny, asked)
+    region = region or _thin(root)
     total = sum(map(_share, asked.moves), Fraction(0))
-    region = _region(root, tiny, asked)
     dear = not tiny and total > 1 and sum(map(_cost, region)) * total > AGAIN
     return set() if dear or len(region) > MOST_AGAIN else region
 
@@ -142,7 +146,34 @@ def _region(root: Operation, tiny: bool, asked: _Asked) -> set[Operation]:
             work += op.operands
         elif is_view(op):
             work += op.operands
+        else:
+            found |= _thin(op)
     return found
+
+
+def _thin(root: Operation) -> set[Operation]:
+    """Return the few cheap maps that compute what is selected from an array in memory of no wider elements, if so.
+
+    It is read in memory then, and what they compute of it is not written down for the selection.
+    """
+    found = set[Operation]()
+    arrays = set[SSAValue]()
+    work = [root.results[0]]
+    while work:
+        value = work.pop()
+        owner = value.owner
+        if isinstance(owner, MapOp | CastOp):
+            found.add(owner)
+            work += owner.operands
+        elif is_view(owner):
+            work += owner.operands
+        elif not isinstance(owner, LOOSE):
+            arrays.add(value)
+        if len(found) > MOST_THIN:
+            return set()
+    bits = array_type(root.results[0]).dtype.bits
+    is_thin = len(arrays) <= 1 and all(_is_memory(one) and array_type(one).dtype.bits <= bits for one in arrays)
+    return found if is_thin and sum(map(_cost, found)) <= THIN_COST else set()
 
 
 class _Asked:

@@ -11,16 +11,16 @@ becomes::
     %z = tessera_graph.map "mul"(%x, %b)
     %y = tessera_graph.reshape %z : [N, 8, 8, 3136] -> [N, 64, 56, 56]
 
-Other operands are reshaped alike, or repeat along all that a few dimensions become or along nothing of it. Sizes are
-known.
+Other operands are reshaped alike, repeat along all that a few dimensions become or along nothing of it, or follow from
+memory, which is read in the other shape. Sizes are known.
 
 What is read from memory is reshaped there, before it is cast to a wider dtype: nobody writes the wider numbers down::
 
     %c = tessera_graph.cast %x : bf16 -> f32                  %r = tessera_graph.reshape %x
     %r = tessera_graph.reshape %c                       →     %c = tessera_graph.cast %r : bf16 -> f32
 
-So are maps of memory whose reshaped results are reduced (`x.sigmoid().flatten(1).sum(1)`): one kernel computes and
-reduces them.
+So are maps of memory whose reshaped results are reduced (`x.sigmoid().flatten(1).sum(1)`) or permuted: one kernel
+computes and reduces, or permutes them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.structure import GraphOp
 from tessera.ir.graph.sums import ReduceOp
 from tessera.ir.graph.types import ONE, array_type, dims_of
-from tessera.ir.graph.views import BroadcastOp, ConcatOp, ReshapeOp
+from tessera.ir.graph.views import BroadcastOp, ConcatOp, ReshapeOp, TransposeOp
 from tessera.schedule.fuse.places import LIBRARY, LOOSE, PLACED, insert, is_view, root_of
 from tessera.schedule.fuse.selection import of_others
 from tessera.schedule.fuse.transposes import runs_of
@@ -49,7 +49,7 @@ def compute_before_reshapes(graph: GraphOp) -> None:
     """Rewrite the maps of a graph, and casts that widen what is in memory."""
     for op in list(graph.body.block.ops):
         if isinstance(op, ReshapeOp) and not is_view(op):
-            if _is_reduced(op.result):
+            if _is_taken_on(op.result):
                 _map_after(op)
             else:
                 _cast_after(op)
@@ -82,8 +82,8 @@ def _cast_after(op: ReshapeOp, of_computed: bool = False) -> None:
     op.erase()
 
 
-def _is_reduced(value: SSAValue) -> bool:
-    """Return whether a reduction takes a value, or what a few maps make of it."""
+def _is_taken_on(value: SSAValue) -> bool:
+    """Return whether a value, or what a few maps make of it, is reduced, or copied in another order."""
     work, seen = [value], set[SSAValue]()
     while work and len(seen) < _MOST_MAPS:
         one = work.pop()
@@ -91,7 +91,7 @@ def _is_reduced(value: SSAValue) -> bool:
             continue
         seen.add(one)
         users = [use.operation for use in one.uses]
-        if any(isinstance(user, ReduceOp) for user in users):
+        if any(isinstance(user, ReduceOp | TransposeOp) for user in users):
             return True
         work += [user.result for user in users if isinstance(user, MapOp | CastOp)]
     return False
@@ -105,13 +105,18 @@ def _map_after(op: ReshapeOp) -> None:
     shapes = _Shapes.of(dims_of(op.result), dims_of(op.source))
     found = _reshaped(op.source, dims_of(op.result), shapes, made, 0)
     if found is None:
-        for one in reversed(made):
-            one.erase()
+        _forget(made)
         return
     insert(made, op)
     op.result.replace_all_uses_with(found)
     op.detach()
     op.erase()
+
+
+def _forget(made: list[Operation]) -> None:
+    """Drop ops that are not inserted."""
+    for one in reversed(made):
+        one.erase()
 
 
 def _reshaped(
@@ -160,9 +165,11 @@ def _rewrite(op: MapOp | CastOp) -> None:
     for value in op.operands:
         found = shapes.before(value)
         if found is None:
-            for one in reversed(made):  # an op reads its operands before it is inserted
-                one.erase()
-            return
+            known = _reshaped(value, shapes.inner, shapes, made, 0)
+            if known is None:
+                _forget(made)  # an op reads its operands before it is inserted
+                return
+            found = known, []
         made += found[1]
         operands.append(found[0])
     inner = of_others(op, operands)

@@ -70,6 +70,9 @@ GATHERED_ELEMENTS_PER_WARP, OF_MANY_GATHERS = 256, 8
 
 Images enlarged by 4 gathers took 100 microseconds on an H200, and 126 with half as many elements; by 16: 368 and 324.
 """
+STRIDED_ACCESSES = 32
+"""Of a thread to elements that are no neighbours in memory, each an instruction, where a program computes each element
+on its own."""
 MOST_WARPS = 16
 BUSY_THREADS = 1024
 """Of a multiprocessor, each with 64 registers: with their loads under way memory is busy."""
@@ -279,8 +282,11 @@ def _warps(
     largest = max((_elements(result.type) for op in ops for result in op.results), default=1)
     reduces = any(isinstance(op, REDUCING) for op in ops)
     each = _of_reductions(ops, largest) if reduces else ELEMENTS_PER_WARP
-    if all(isinstance(op, _POINT_TO_POINT) for op in ops) and (bytes_ := _neighbours(kernel, ops)):
-        each = min(each, target.warp_size * VECTOR_BYTES // bytes_)
+    if all(isinstance(op, _POINT_TO_POINT) for op in ops):
+        if bytes_ := _neighbours(kernel, ops):
+            each = min(each, target.warp_size * VECTOR_BYTES // bytes_)
+        if strided := _strided(kernel, ops):
+            each = min(each, target.warp_size * _power_of_two(STRIDED_ACCESSES // strided, 2, each))
     if (together := gathers.most_together(ops, largest)) >= gathers.MANY:
         each = min(each, GATHERED_ELEMENTS_PER_WARP // (1 if together <= OF_MANY_GATHERS else 2))
     if reduces and (carried := _carried(ops, largest)) >= MANY_CARRIED:
@@ -332,6 +338,12 @@ def _neighbours(kernel: KernelOp, ops: Iterable[Operation]) -> int:
     if any(size.data & (size.data - 1) for op in moves for size in op.sizes):
         return 0
     return max((op.element_bytes for op in moves), default=0)
+
+
+def _strided(kernel: KernelOp, ops: Iterable[Operation]) -> int:
+    """Return how many loads and stores of a program have no dimension whose elements are neighbours in memory."""
+    moves = [op for op in ops if isinstance(op, LoadOp | StoreOp) and op.kept]
+    return sum(all(kernel.info_of(op.tensor).strides[at] != 1 for at in op.kept) for op in moves)
 
 
 def _stores_chunks(op: Operation) -> bool:
