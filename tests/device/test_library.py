@@ -164,6 +164,11 @@ def _pairs(torch: Any) -> dict[str, tuple[Any, Any, list[tuple[int, ...]]]]:
         ),
         "geglu of erf": (op.activation.geglu, lambda x, y: f.gelu(x) * y, [many, many]),
         "embedding": (lambda w: op.embedding(places, w), lambda w: f.embedding(places, w), [(90, 130)]),
+        "embedding of few tokens": (
+            lambda w: op.embedding(places, w),
+            lambda w: f.embedding(places, w),
+            [(5000, 130)],
+        ),
         "conv1d": (
             lambda x, w, b: op.conv1d(x, w, b, "silu"),
             _conv1d(f),
@@ -177,6 +182,7 @@ PAIRS = (
     "group,group by channels,l2,softmax,softmax of columns,long softmax,log_softmax,logsumexp,sum,sum of all,"
     "mean,var,norm,max,cumsum,cumsum of columns,cummax,mse,l1,huber,smooth_l1,bce_with_logits,kl_div,js,"
     "cross_entropy,linear_cross_entropy,cosine_embedding,triplet_margin,swiglu,geglu,geglu of erf,embedding,"
+    "embedding of few tokens,"
     "conv1d,scan"
 ).split(",")
 

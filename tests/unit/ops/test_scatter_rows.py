@@ -9,10 +9,11 @@ import pytest
 import tessera as ts
 from tessera.ops.lookup import atomic, kernels
 from tessera.ops.lookup.scatter_steps import SCATTER
-from tessera.ops.lookup.steps import by_rows
+from tessera.ops.lookup.steps import blocks, by_rows, runs
 
 COMBINED = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "put": lambda _, one: one}
 DTYPES = (np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int64, np.uint8)
+DTYPE_OF = {"float64": ts.f64, "int64": ts.i64, "uint8": ts.u8}
 SHAPES = [(5, 7, 6), (30, 9, 1), (4, 300, 33), (3, 1, 600)]
 
 
@@ -63,6 +64,26 @@ def test_sorted_elements_combine_the_same(kind, rows, length):
         return out
 
     check(sorted_first, kind, rows, length, 1, np.float32)
+
+
+@pytest.mark.parametrize("kind", ["sum", "put"])
+@pytest.mark.parametrize(("rows", "length", "width"), [(300, 90, 33), (40, 300, 6), (1, 70, 9), (50, 1, 600)], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_rows_that_have_tokens_combine_the_same(kind, rows, length, width, dtype):
+    def by_runs(x, index, source, kind):
+        out = x.copy()
+        acc = DTYPE_OF[np.dtype(dtype).name] if np.issubdtype(dtype, np.integer) or dtype == np.float64 else ts.f32
+        order = runs(index, rows, -1)
+        kernels.scatter_runs(x, source, *order, out, adds=kind == "sum", acc=acc, **blocks(source))
+        if kind == "sum":  # nothing is added to
+            alone = np.zeros_like(x)
+            kernels.scatter_runs(None, source, *order, alone, adds=True, acc=acc, **blocks(source))
+            hit = np.isin(np.arange(rows), index)
+            assert not alone[~hit].any()
+            assert alone[hit].all()
+        return out
+
+    check(by_runs, kind, rows, length, width, dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES[:4], ids=str)

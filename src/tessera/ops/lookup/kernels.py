@@ -103,15 +103,18 @@ def move(
 
 
 @ts.kernel
-def bounds(keys: ts.Tensor[L, ts.i32], first: ts.Tensor[V, ts.i32], last: ts.Tensor[V, ts.i32], BL: Constant = 256):
+def bounds(
+    keys: ts.Tensor[L, ts.i32], first: ts.Tensor[V, ts.i32] | None, last: ts.Tensor[V, ts.i32], BL: Constant = 256
+):
     """Find where the tokens of each row begin and end."""
     for t in ts.tile.grid((L, BL)):
         at = t + ts.tile.arange(BL, dtype=ts.i64)
         key = keys[t : t + BL]
-        before = ts.tile.load(keys[at - 1], fill=-1)
         after = ts.tile.load(keys[at + 1], fill=-1)
-        if (at < L) & (key != before):
-            first[key] = at.to(ts.i32)
+        if first is not None:
+            before = ts.tile.load(keys[at - 1], fill=-1)
+            if (at < L) & (key != before):
+                first[key] = at.to(ts.i32)
         if (at < L) & (key != after):
             last[key] = (at + 1).to(ts.i32)
 
@@ -165,6 +168,39 @@ def scatter_rows(
         else:
             token = tokens[ts.tile.maximum(end - 1, 0)]
             out[v, n : n + BN] = ts.tile.where(end > begin, source[token, n : n + BN], x[v, n : n + BN])
+
+
+@ts.kernel
+def scatter_runs(
+    x: ts.Tensor[V, N, E] | None,
+    source: ts.Tensor[L, N, E],
+    keys: ts.Tensor[L, ts.i32],
+    tokens: ts.Tensor[L, ts.i32],
+    last: ts.Tensor[V, ts.i32],
+    out: ts.Tensor[V, N, E],
+    adds: Constant,
+    acc: Constant,
+    BT: Constant = 8,
+    BN: Constant = 256,
+):
+    """Do what `scatter_rows` does, to zeros without `x`, for rows that have tokens: by the first token of each."""
+    for t, n in ts.tile.grid((L, 1), (N, BN)):
+        key = keys[t]
+        before = ts.tile.load(keys[ts.tile.maximum(t - 1, 0)])
+        end = ts.tile.load(last[key])
+        if (t == 0) | (key != before):
+            if adds:
+                total = ts.tile.zeros((BT, BN), acc)
+                for s in ts.tile.range(t, end, BT):
+                    at = s + ts.tile.arange(BT, dtype=ts.i64)
+                    token = ts.tile.where(at < end, ts.tile.load(tokens[at]), -1)
+                    total = total + source[token, n : n + BN].to(acc)
+                found = ts.tile.sum(total, 0)
+                if x is not None:
+                    found = x[key, n : n + BN].to(acc) + found
+                out[key, n : n + BN] = found
+            else:
+                out[key, n : n + BN] = source[tokens[ts.tile.maximum(end - 1, 0)], n : n + BN]
 
 
 @ts.kernel

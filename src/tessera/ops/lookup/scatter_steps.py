@@ -8,7 +8,7 @@ from typing import Any
 from tessera.numerics.dtypes import DType
 from tessera.ops import arrays, rows
 from tessera.ops.lookup import atomic, kernels
-from tessera.ops.lookup.steps import blocks, by_rows, in_turn, on_cpu
+from tessera.ops.lookup.steps import are_many, blocks, by_rows, in_turn, on_cpu, runs
 from tessera.ops.steps import Arguments, Step, like
 
 
@@ -31,12 +31,17 @@ def _launch(results: Arguments, x: Any, index: Any, source: Any, kind: str, in_o
         atomic.scatter(x, index, source, out, kind, in_order)
         return
     acc = rows.accumulator(dtype) if dtype.is_float else dtype
-    order = by_rows(index, int(x.shape[0]), -1)
-    if int(x.shape[1]) == 1:
+    count, width = map(int, x.shape)
+    if width == 1:
         flat = x.reshape(-1), source.reshape(-1)
-        kernels.scatter_elements(*flat, *order, out.reshape(-1), kind=kind, acc=acc)
+        kernels.scatter_elements(*flat, *by_rows(index, count, -1), out.reshape(-1), kind=kind, acc=acc)
+        return
+    options = {"adds": kind == "sum", "acc": acc, **blocks(x)}
+    if are_many(x, index):
+        out[...] = x
+        kernels.scatter_runs(x, source, *runs(index, count, -1), out, **options)
     else:
-        kernels.scatter_rows(x, source, *order, out, adds=kind == "sum", acc=acc, **blocks(x))
+        kernels.scatter_rows(x, source, *by_rows(index, count, -1), out, **options)
 
 
 def _is_atomic(width: int, dtype: DType, kind: str, in_order: bool) -> bool:

@@ -16,6 +16,9 @@ _BLOCK, _WIDEST, _LEAST_TOKENS = 2048, 1024, 4
 """Elements that a program adds up at a time; those of a row, and rows: as many as a token of a text has neighbours."""
 _FEW = 16
 """Rows that are added to one in the mean, whose sum is as exact as one of shorter sums."""
+_MANY = 2
+"""Rows for each token, from which on programs are those of tokens: 100 000 rows of 64, of which 8192 have one, took 130
+microseconds on an H200 by a program each."""
 _WIDEST_IN_TURN = 256
 """Columns of a program that takes rows one after another."""
 
@@ -44,7 +47,16 @@ def _launch_gradient(results: Arguments, grad: Any, index: Any, count: int, padd
         in_turn(None, index, grad, out, "sum", padding)
         return
     acc = rows.accumulator(arrays.dtype_of(grad))
-    kernels.row_sums(grad, *by_rows(index, int(count), padding), out, acc=acc, **blocks(grad))
+    if are_many(out, index):
+        arrays.zero(out)
+        kernels.scatter_runs(None, grad, *runs(index, int(count), padding), out, adds=True, acc=acc, **blocks(grad))
+    else:
+        kernels.row_sums(grad, *by_rows(index, int(count), padding), out, acc=acc, **blocks(grad))
+
+
+def are_many(table: Any, index: Any) -> bool:
+    """Return whether most rows of a table have no token, so that a program for each would do nothing."""
+    return int(table.shape[0]) >= _MANY * int(index.shape[0])
 
 
 def on_cpu(array: Any) -> bool:
@@ -98,6 +110,20 @@ def by_rows(index: Any, count: int, padding: int) -> tuple[Any, Any, Any]:
     arrays.zero(last)
     kernels.bounds(keys, first, last)
     return tokens, first, last
+
+
+def runs(index: Any, count: int, padding: int) -> tuple[Any, Any, Any]:
+    """Return the rows in order, the tokens that they are of, and for each row that has some where they end.
+
+    Args:
+        index: the row of each token, as for `by_rows`.
+        count: how many rows there are.
+        padding: a row that does not count, -1 for none.
+    """
+    keys, tokens = _sorted(index, count, padding)
+    last = like(index, (count,), i32)
+    kernels.bounds(keys, None, last)
+    return keys, tokens, last
 
 
 def _sorted(index: Any, count: int, padding: int) -> tuple[Any, Any]:

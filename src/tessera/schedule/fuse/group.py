@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from dataclasses import field
 
 from xdsl.ir import Operation, SSAValue
 
 from tessera.data import dataclass
-from tessera.schedule.fuse.places import LOOSE, Place, is_view
+from tessera.ir.graph.takes import TakeOp
+from tessera.schedule.fuse.places import LOOSE, Place, is_view, root_of, source_place
 from tessera.target.dims import Dim
 
 
@@ -67,3 +68,19 @@ class Group:
             else:
                 found[value] = None
         return found
+
+
+def reads_of(group: Group) -> Iterator[tuple[SSAValue, Place]]:
+    """Yield what a group reads from memory, with the place of each."""
+    taken = [op for op in group.places if isinstance(op, TakeOp)]
+    yield from ((root_of(op.source), ()) for op in taken)
+    values = {op: op.indices if isinstance(op, TakeOp) else op.operands for op in group.places}
+    work = [(value, place) for op, place in group.places.items() for value in values[op]]
+    while work:
+        value, place = work.pop()
+        owner = value.owner
+        if is_view(owner):
+            assert isinstance(owner, Operation), "views are ops"
+            work.append((owner.operands[0], source_place(owner, place)))
+        elif owner not in group.places and not isinstance(owner, LOOSE):
+            yield value, place

@@ -7,22 +7,18 @@ where no other op would have to run in between. Views and constants are not plac
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.data import dataclass
-from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.structure import GraphOp, put_updates_last
 from tessera.ir.graph.sums import PartsOp, ReduceOp
-from tessera.ir.graph.takes import TakeOp
-from tessera.ir.graph.types import ONE, array_type, dims_of
+from tessera.ir.graph.types import ONE, dims_of
 from tessera.ir.graph.views import ConcatOp, ReshapeOp
 from tessera.ir.passes import Pass
-from tessera.numerics.functions import FUNCTIONS
 from tessera.schedule.fuse.apart import (
     BETWEEN,
     BY_PARTS,
@@ -35,7 +31,7 @@ from tessera.schedule.fuse.apart import (
     Apart,
 )
 from tessera.schedule.fuse.epilogues import put_into_products
-from tessera.schedule.fuse.group import Group
+from tessera.schedule.fuse.group import Group, reads_of
 from tessera.schedule.fuse.outside import (
     FEW_ELEMENTS,
     FEW_PROGRAMS,
@@ -46,7 +42,6 @@ from tessera.schedule.fuse.outside import (
     prepare,
 )
 from tessera.schedule.fuse.places import (
-    LOOSE,
     NONE,
     PLACED,
     Place,
@@ -57,19 +52,11 @@ from tessera.schedule.fuse.places import (
     own_place,
     result_place,
     root_of,
-    source_place,
 )
 from tessera.schedule.fuse.reach import Reach
+from tessera.schedule.fuse.repeats import Repeats, chain_of
 from tessera.schedule.fuse.writing import GroupWriter
 from tessera.target.dims import Dim
-
-MOST_REPEATED = 12
-REPEATED = 64
-"""The cost of ops (`numerics.functions`) that readers along more axes compute for themselves."""
-SMALL = 16
-"""The cost of ops that readers compute again where they read fewer bytes in this way."""
-CHEAP = 8
-"""The cost of ops that any readers compute for themselves, rather than read what they give."""
 
 
 @dataclass(frozen=True)
@@ -129,16 +116,12 @@ class Cutter:
 
     def groups(self) -> tuple[list[Group], set[Operation]]:
         """Return the groups, and the ops of none that each reader has for itself."""
-        absorbed = set[Operation]()
+        repeats = Repeats(self._home)
         self._join_beside()
-        self._repeat_maps()
-        for group in reversed(list(dict.fromkeys(self._home.values()))):
-            if self._is_cheap(group, absorbed):
-                absorbed |= group.places.keys()
-                for op in group.places:
-                    del self._home[op]
+        repeats.repeat_maps()
+        absorbed = repeats.absorb()
         self._join_numbers()
-        self._widen_again(absorbed)
+        repeats.widen_again(absorbed)
         return list(dict.fromkeys(self._home.values())), absorbed
 
     def _join_numbers(self) -> None:
@@ -158,7 +141,8 @@ class Cutter:
             full = [read for read in dict.fromkeys(reads_of(group)) if len(set(read[1]) - {NONE}) == len(group.axes)]
             keys: list[tuple[SSAValue | Group, Place]] = [*full]
             if is_static(group.axes) and prod(dim.scale for dim in group.axes) <= FEW_ELEMENTS:
-                keys += [(self._home[owner], at) for value, at in full if (owner := value.owner) in self._home]
+                homes = ((self._home.get(value.owner), at) for value, at in full if isinstance(value.owner, Operation))
+                keys += [(home, at) for home, at in homes if home is not None]
             others = dict.fromkeys(other for key in keys for other in beside.get(key, ()))
             into = next(
                 (one for one in others if self._is_alike(one, group) and not self._unite(one, group, {})), group
@@ -176,104 +160,6 @@ class Cutter:
         pairs = (first, second), (second, first)
         read = ((one, value) for one, other in pairs for op in other.places for value in op.operands)
         return not any(root_of(value).owner in one.places for one, value in read)
-
-    def _repeat_maps(self) -> None:
-        """Let readers compute again what follows from one array by few maps: they need not read what a group writes.
-
-        Groups of maps alone are read for what they write, but for places, which follow from no array. What others read
-        as well is written, and read.
-        """
-        for group in list(dict.fromkeys(self._home.values())):
-            read = [op for op in group.places if isinstance(op, MapOp | CastOp) and self._readers_of(op, group)]
-            computed = {op for op in group.places if not self._is_written(op)} if read else set[Operation]()
-            for op in read:
-                self._repeat(op, group, computed)
-
-    def _repeat(self, op: Operation, group: Group, computed: Container[Operation]) -> None:
-        readers = self._readers_of(op, group)
-        chain = self._chain(op.results[0], computed)
-        if not chain:
-            return
-        alone = Group(group.axes, {one: group.places[one] for one in group.places if one in chain})
-        if alone.inputs() and not (group.reduced or group.parts):
-            return
-        full = [value for value, place in dict.fromkeys(reads_of(alone)) if len(set(place) - {NONE}) == len(group.axes)]
-        read = {reader: reader.inputs() for reader in readers}
-        more = sum(_bits(value) for inputs in read.values() for value in full if value not in inputs)
-        small = sum(map(_cost, chain)) <= SMALL and more < _bits(op.results[0]) * (1 + len(readers))
-        fits = all(len({*inputs, *alone.inputs()}) <= MOST_INPUTS for inputs in read.values())
-        if small and fits:
-            for reader in readers:
-                reader.repeated |= chain
-
-    def _widen_again(self, absorbed: set[Operation]) -> None:
-        """Let readers widen what a group writes: it writes the narrow form."""
-        readers = defaultdict[Operation, list[Group]](list)
-        for group in dict.fromkeys(self._home.values()):
-            for value in group.inputs(absorbed):
-                if isinstance(value.owner, CastOp) and _bits(value.owner.source) < _bits(value):
-                    readers[value.owner].append(group)
-        for op, groups in readers.items():
-            if not self._is_written(op, absorbed):
-                for group in groups:
-                    group.repeated.add(op)
-
-    def _readers_of(self, op: Operation, group: Group) -> set[Group]:
-        """Return the groups that read what an op of a group gives, none where anything else does, or nothing."""
-        found = set[Group]()
-        work = [use.operation for use in op.results[0].uses]
-        while work:
-            user = work.pop()
-            home = self._home.get(user)
-            if home is not None:
-                found.add(home)
-            elif is_view(user):
-                work += [use.operation for use in user.results[0].uses]
-            else:
-                return set()
-        return found - {group}
-
-    def _is_written(self, op: Operation, absorbed: Container[Operation] = ()) -> bool:
-        """Return whether anything but groups reads what an op gives, so that it is in memory."""
-        work = [use.operation for use in op.results[0].uses]
-        while work:
-            user = work.pop()
-            if is_view(user) or user in absorbed:
-                work += [use.operation for use in user.results[0].uses]
-            elif user not in self._home:
-                return True
-        return False
-
-    def _is_cheap(self, group: Group, absorbed: set[Operation]) -> bool:
-        """Return whether all who read a group may as well compute it: it is small, or reads no more than it writes."""
-        if not all(isinstance(op, MapOp | CastOp) for op in group.places) or len(group.places) > MOST_REPEATED:
-            return False
-        readers = self._readers(group, absorbed)
-        if not readers:
-            return False
-        reads, total = group.inputs(absorbed), sum(map(_cost, group.places))
-        if any(len({*reader.inputs(absorbed), *reads}) > MOST_INPUTS for reader in readers):
-            return False
-        small = all(len(group.axes) < len(reader.axes) for reader in readers)
-        thin = len(reads) <= 1 and all(_bits(value) <= _bits(op.results[0]) for value in reads for op in group.places)
-        return (small or (thin and total <= CHEAP)) and total <= REPEATED
-
-    def _readers(self, group: Group, absorbed: set[Operation]) -> set[Group] | None:
-        """Return the groups that read a group's results, None where anything else does."""
-        found = set[Group]()
-        work = [use.operation for op in group.places for use in op.results[0].uses]
-        while work:
-            user = work.pop()
-            if user in group.places:
-                continue
-            home = self._home.get(user)
-            if home is not None:
-                found.add(home)
-            elif is_view(user) or user in absorbed:
-                work += [use.operation for use in user.results[0].uses]
-            else:
-                return None
-        return found
 
     def place(self, op: Operation) -> None:
         """Put an op into a group, if ops like it are in groups."""
@@ -359,7 +245,7 @@ class Cutter:
                 return
             self._refuse(op, found[0], self._why_not(op, found[0]) or BY_PARTS)
         group, place = self._for_parts(op)
-        group.repeated |= self._chain(op.source, self._home)
+        group.repeated |= chain_of(op.source, self._home)
         self._put(op, group, place)
 
     def _place_rows(self, op: PartsOp, group: Group, place: Place) -> bool:
@@ -424,28 +310,6 @@ class Cutter:
             fresh.parts = along, op.count.data
             group = self._by_parts[key] = fresh
         return group, place
-
-    def _chain(self, value: SSAValue, within: Container[Operation]) -> set[Operation]:
-        """Return the maps that compute a value from memory and from results of reductions, where they are few.
-
-        Args:
-            value: the value.
-            within: ops that are computed; what others give is in memory.
-        """
-        found = set[Operation]()
-        work = [value]
-        while work:
-            owner = work.pop().owner
-            if not isinstance(owner, Operation) or owner in found:
-                continue
-            if isinstance(owner, MapOp | CastOp) and owner in within:
-                found.add(owner)
-                work += owner.operands
-            elif is_view(owner):
-                work += owner.operands
-            if len(found) > MOST_REPEATED * 2:
-                return set()
-        return found
 
     def _why_not_reduced(self, op: ReduceOp, group: Group, place: Place) -> str:
         """Return why a reduction of a value at a place cannot join its group, nothing where it can."""
@@ -545,30 +409,6 @@ def _alone(value: SSAValue) -> tuple[Group, Place]:
     """Return a new group whose axes are a value's dimensions, with its place there."""
     dims = dims_of(value)
     return Group([dim for dim in dims if dim != ONE]), own_place(dims)
-
-
-def reads_of(group: Group) -> Iterator[tuple[SSAValue, Place]]:
-    """Yield what a group reads from memory, with the place of each."""
-    taken = [op for op in group.places if isinstance(op, TakeOp)]
-    yield from ((root_of(op.source), ()) for op in taken)
-    values = {op: op.indices if isinstance(op, TakeOp) else op.operands for op in group.places}
-    work = [(value, place) for op, place in group.places.items() for value in values[op]]
-    while work:
-        value, place = work.pop()
-        owner = value.owner
-        if is_view(owner):
-            assert isinstance(owner, Operation), "views are ops"
-            work.append((owner.operands[0], source_place(owner, place)))
-        elif owner not in group.places and not isinstance(owner, LOOSE):
-            yield value, place
-
-
-def _cost(op: Operation) -> int:
-    return FUNCTIONS[op.fn.data].cost if isinstance(op, MapOp) else 1
-
-
-def _bits(value: SSAValue) -> int:
-    return array_type(value).dtype.bits
 
 
 def _axes_for(view: Operation, group: Group, place: Place) -> tuple[int, ...] | None:

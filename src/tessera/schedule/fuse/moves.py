@@ -158,14 +158,14 @@ def _thin(root: Operation) -> set[Operation]:
     """
     found = set[Operation]()
     arrays = set[SSAValue]()
-    work = [root.results[0]]
+    work: list[SSAValue] = [root.results[0]]
     while work:
         value = work.pop()
         owner = value.owner
         if isinstance(owner, MapOp | CastOp):
             found.add(owner)
             work += owner.operands
-        elif is_view(owner):
+        elif isinstance(owner, Operation) and is_view(owner):
             work += owner.operands
         elif not isinstance(owner, LOOSE):
             arrays.add(value)

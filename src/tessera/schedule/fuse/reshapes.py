@@ -165,11 +165,12 @@ def _rewrite(op: MapOp | CastOp) -> None:
     for value in op.operands:
         found = shapes.before(value)
         if found is None:
-            known = _reshaped(value, shapes.inner, shapes, made, 0)
-            if known is None:
+            read = _reshaped(value, shapes.inner, shapes, made, 0)
+            if read is None:
                 _forget(made)  # an op reads its operands before it is inserted
                 return
-            found = known, []
+            operands.append(read)
+            continue
         made += found[1]
         operands.append(found[0])
     inner = of_others(op, operands)

@@ -1,0 +1,173 @@
+"""What the kernels that read a group compute again: its results are not read then, or in a narrower form."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container
+
+from xdsl.ir import Operation, SSAValue
+
+from tessera.ir.graph.points import CastOp, MapOp
+from tessera.ir.graph.types import array_type
+from tessera.numerics.functions import FUNCTIONS
+from tessera.schedule.fuse.apart import MOST_INPUTS
+from tessera.schedule.fuse.group import Group, reads_of
+from tessera.schedule.fuse.places import NONE, is_view
+
+MOST_REPEATED = 12
+REPEATED = 64
+"""The cost of ops (`numerics.functions`) that readers along more axes compute for themselves."""
+SMALL = 16
+"""The cost of ops that readers compute again where they read fewer bytes in this way."""
+CHEAP = 8
+"""The cost of ops that any readers compute for themselves, rather than read what they give."""
+
+
+class Repeats:
+    """What readers of groups compute again.
+
+    Args:
+        home: the groups of ops, of which those are left out that all readers have for themselves.
+    """
+
+    def __init__(self, home: dict[Operation, Group]) -> None:
+        self._home = home
+
+    def repeat_maps(self) -> None:
+        """Let readers compute again what follows from one array by few maps: they need not read what a group writes.
+
+        Groups of maps alone are read for what they write, but for places, which follow from no array. What others read
+        as well is written, and read.
+        """
+        for group in list(dict.fromkeys(self._home.values())):
+            read = [op for op in group.places if isinstance(op, MapOp | CastOp) and self._readers_of(op, group)]
+            computed = {op for op in group.places if not self._is_written(op)} if read else set[Operation]()
+            for op in read:
+                self._repeat(op, group, computed)
+
+    def _repeat(self, op: Operation, group: Group, computed: Container[Operation]) -> None:
+        readers = self._readers_of(op, group)
+        chain = chain_of(op.results[0], computed)
+        if not chain:
+            return
+        alone = Group(group.axes, {one: group.places[one] for one in group.places if one in chain})
+        if alone.inputs() and not (group.reduced or group.parts):
+            return
+        full = [value for value, place in dict.fromkeys(reads_of(alone)) if len(set(place) - {NONE}) == len(group.axes)]
+        read = {reader: reader.inputs() for reader in readers}
+        more = sum(_bits(value) for inputs in read.values() for value in full if value not in inputs)
+        small = sum(map(_cost, chain)) <= SMALL and more < _bits(op.results[0]) * (1 + len(readers))
+        fits = all(len({*inputs, *alone.inputs()}) <= MOST_INPUTS for inputs in read.values())
+        if small and fits:
+            for reader in readers:
+                reader.repeated |= chain
+
+    def absorb(self) -> set[Operation]:
+        """Leave out groups that all who read them may as well compute; return their ops."""
+        absorbed = set[Operation]()
+        for group in reversed(list(dict.fromkeys(self._home.values()))):
+            if self._is_cheap(group, absorbed):
+                absorbed |= group.places.keys()
+                for op in group.places:
+                    del self._home[op]
+        return absorbed
+
+    def widen_again(self, absorbed: set[Operation]) -> None:
+        """Let readers widen what a group writes: it writes the narrow form."""
+        readers = defaultdict[Operation, list[Group]](list)
+        for group in dict.fromkeys(self._home.values()):
+            for value in group.inputs(absorbed):
+                if isinstance(value.owner, CastOp) and _bits(value.owner.source) < _bits(value):
+                    readers[value.owner].append(group)
+        for op, groups in readers.items():
+            if not self._is_written(op, absorbed):
+                for group in groups:
+                    group.repeated.add(op)
+
+    def _readers_of(self, op: Operation, group: Group) -> set[Group]:
+        """Return the groups that read what an op of a group gives, none where anything else does, or nothing."""
+        found = set[Group]()
+        work = [use.operation for use in op.results[0].uses]
+        while work:
+            user = work.pop()
+            home = self._home.get(user)
+            if home is not None:
+                found.add(home)
+            elif is_view(user):
+                work += [use.operation for use in user.results[0].uses]
+            else:
+                return set()
+        return found - {group}
+
+    def _is_written(self, op: Operation, absorbed: Container[Operation] = ()) -> bool:
+        """Return whether anything but groups reads what an op gives, so that it is in memory."""
+        work = [use.operation for use in op.results[0].uses]
+        while work:
+            user = work.pop()
+            if is_view(user) or user in absorbed:
+                work += [use.operation for use in user.results[0].uses]
+            elif user not in self._home:
+                return True
+        return False
+
+    def _is_cheap(self, group: Group, absorbed: set[Operation]) -> bool:
+        """Return whether all who read a group may as well compute it: it is small, or reads no more than it writes."""
+        if not all(isinstance(op, MapOp | CastOp) for op in group.places) or len(group.places) > MOST_REPEATED:
+            return False
+        readers = self._readers(group, absorbed)
+        if not readers:
+            return False
+        reads, total = group.inputs(absorbed), sum(map(_cost, group.places))
+        if any(len({*reader.inputs(absorbed), *reads}) > MOST_INPUTS for reader in readers):
+            return False
+        small = all(len(group.axes) < len(reader.axes) for reader in readers)
+        thin = len(reads) <= 1 and all(_bits(value) <= _bits(op.results[0]) for value in reads for op in group.places)
+        return (small or (thin and total <= CHEAP)) and total <= REPEATED
+
+    def _readers(self, group: Group, absorbed: set[Operation]) -> set[Group] | None:
+        """Return the groups that read a group's results, None where anything else does."""
+        found = set[Group]()
+        work = [use.operation for op in group.places for use in op.results[0].uses]
+        while work:
+            user = work.pop()
+            if user in group.places:
+                continue
+            home = self._home.get(user)
+            if home is not None:
+                found.add(home)
+            elif is_view(user) or user in absorbed:
+                work += [use.operation for use in user.results[0].uses]
+            else:
+                return None
+        return found
+
+
+def chain_of(value: SSAValue, within: Container[Operation]) -> set[Operation]:
+    """Return the maps that compute a value from memory and from results of reductions, where they are few.
+
+    Args:
+        value: the value.
+        within: ops that are computed; what others give is in memory.
+    """
+    found = set[Operation]()
+    work = [value]
+    while work:
+        owner = work.pop().owner
+        if not isinstance(owner, Operation) or owner in found:
+            continue
+        if isinstance(owner, MapOp | CastOp) and owner in within:
+            found.add(owner)
+            work += owner.operands
+        elif is_view(owner):
+            work += owner.operands
+        if len(found) > MOST_REPEATED * 2:
+            return set()
+    return found
+
+
+def _cost(op: Operation) -> int:
+    return FUNCTIONS[op.fn.data].cost if isinstance(op, MapOp) else 1
+
+
+def _bits(value: SSAValue) -> int:
+    return array_type(value).dtype.bits
