@@ -32,6 +32,7 @@ from tessera.ir.tile.shared import SharedLoadOp
 from tessera.ir.tile.types import describe, element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, index
 from tessera.numerics import dtypes
+from tessera.numerics.conversions import nearest
 from tessera.numerics.dtypes import DType, Policy, as_policy, promote, promote_numbers
 from tessera.numerics.functions import domain_dtype
 
@@ -51,7 +52,7 @@ def constant(b: Builder, value: bool | int | float, element: Attribute) -> SSAVa
     if dtype.is_int:
         check_range(value, dtype)
         return b.emit(ConstantOp(int(value), element)).result
-    rounded = round_to(_as_float(value), dtype)
+    rounded = nearest(_as_float(value), dtype)
     if dtype.bits >= 16:
         return b.emit(ConstantOp(rounded, element)).result
     wide = b.emit(ConstantOp(rounded, element_type(dtypes.f32))).result
@@ -89,12 +90,6 @@ def check_range(value: bool | int | float, dtype: DType) -> None:
             code="constant-range",
             help="use a wider dtype",
         )
-
-
-def round_to(value: float, dtype: DType) -> float:
-    """Return the number of `dtype` nearest to `value`; infinity or NaN beyond its range."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return float(np.asarray(value, np.float64).astype(dtype.numpy()))
 
 
 def default_element(value: bool | int | float) -> Attribute:

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from tessera.numerics.dtypes import DType
+from tessera.numerics.dtypes import DType, f64
 
 Array = npt.NDArray[Any]
 
@@ -30,6 +30,11 @@ def convert(value: Any, source: DType, target: DType, saturate: bool = False) ->
         return value
     with np.errstate(all="ignore"):
         return np.asarray(_convert(np.asarray(value), source, target, saturate))[()]
+
+
+def nearest(value: float, target: DType) -> float:
+    """Return the number of a float dtype that is nearest to a Python number; infinity or NaN beyond its range."""
+    return float(convert(float(value), f64, target))
 
 
 def _convert(value: Array, source: DType, target: DType, saturate: bool) -> Array:

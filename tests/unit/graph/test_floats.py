@@ -174,3 +174,13 @@ def test_what_is_made_of_floats_alone_takes_the_dtype_of_arrays(dtype):
     for one, wide in zip(ts.jit(function)(x), function(x.astype(np.float64)), strict=True):
         np.testing.assert_allclose(one.astype(np.float64), wide, rtol=bound, atol=bound)
     assert [one.dtype for one in ts.jit(function)(x)] == [dtype] * 4 + [np.float64]
+
+
+@pytest.mark.parametrize(("dtype", "number"), [(np.float32, 1e39), (np.float16, 7e4)])
+def test_numbers_beyond_a_dtype_are_infinite(dtype, number):
+    x = np.array([-2.0, 0.5, 3.0], dtype)
+    found = ts.jit(lambda x: (x * number, np.where(x > 0, x, -number)))(x)
+    wanted = np.copysign(np.inf, x), np.where(x > 0, x, -np.inf)
+    for one, other in zip(found, wanted, strict=True):
+        assert one.dtype == dtype
+        np.testing.assert_array_equal(one, other)

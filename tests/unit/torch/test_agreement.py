@@ -288,3 +288,22 @@ def test_parts_of_results_lie_in_them():
         found[0].fill_(7)
         assert (found[1] == 7).all()
         assert (found[2] == 7).all()
+
+
+def test_numbers_beyond_a_dtype_are_infinite():
+    def function(x):
+        return x * 1e39, x < 1e39, x + 1e300, x == 1e39, x / 1e-46, x + 1e-50
+
+    same(function, torch.tensor([-1.5, 0.0, 2.0, INF]))
+    halves = torch.tensor([-1.5, 0.0, 2.0, INF], dtype=torch.float16)
+    same(lambda x: (torch.where(x > 0, x, -1e9), x * 1e5, x * 1e40), halves)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_quantiles_of_the_normal_distribution(dtype):
+    small = 10.0 ** -torch.arange(1.0, 300.0, 7.0, dtype=torch.float64)
+    ends = torch.tensor([0.0, 1.0, 0.5, 0.075, 0.925, -0.1, 1.1, NAN, INF], dtype=torch.float64)
+    x = torch.cat([torch.rand(500, dtype=torch.float64), small, 1 - small[:2], ends]).to(dtype)
+    wanted = torch.special.ndtri(x.double())
+    found = run(torch.special.ndtri, x).double()
+    torch.testing.assert_close(found, wanted, rtol=4 * torch.finfo(dtype).eps, atol=1e-15, equal_nan=True)

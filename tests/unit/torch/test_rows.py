@@ -285,6 +285,12 @@ def of_several(x, y, w):
     return *found, *taken, *losses
 
 
+def margins(x):
+    labels = torch.tensor([[3, -1, 0, 0, 0], [3, 1, -1, 4, 2], [-1, 0, 0, 0, 0], [0, 1, 2, 3, 4], [2, 2, -1, 1, 0]])
+    several = [F.multilabel_margin_loss(x, labels, reduction=how) for how in ("none", "mean", "sum")]
+    return *several, F.multilabel_margin_loss(x[1], labels[1])
+
+
 def combined(reduce: str) -> Callable[..., Any]:
     return lambda x, y, i: tuple(x.scatter_reduce(0, i, y, reduce, include_self=own) for own in (True, False))
 
@@ -329,6 +335,7 @@ ROWS = {
     "sampled": (sampled, reals((6, 12), (2, 4, 3, 2))),
     "of lists": (of_lists, reals((4, 5), (4, 5))),
     "of several": (of_several, reals((4, 4), (4, 4), (3, 4, 4))),
+    "margins": (margins, reals((5, 5))),
     "leaky": (leaky, reals((4, 5))),
     "weight norm": (weight_norm, reals((4, 6))),
     **{

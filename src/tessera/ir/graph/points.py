@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from xdsl.dialects.builtin import FloatAttr, IntAttr, IntegerAttr, StringAttr, UnitAttr
 from xdsl.ir import SSAValue
@@ -17,6 +17,7 @@ from tessera.ir.formats import Int
 from tessera.ir.graph.types import ArrayType, array_type, dim_of
 from tessera.ir.types import i1
 from tessera.numerics import dtypes
+from tessera.numerics.conversions import nearest
 from tessera.numerics.dtypes import DType
 from tessera.numerics.functions import FUNCTIONS, accepts
 from tessera.target.dims import Dim
@@ -92,7 +93,7 @@ class CastOp(TesseraOp):
 
 @op_definition
 class FullOp(TesseraOp):
-    """One number that is known when the graph is made."""
+    """One number that is known when the graph is made, rounded to the result's dtype."""
 
     name = "tessera_graph.full"
     value = prop_def(IntegerAttr | FloatAttr)
@@ -102,8 +103,8 @@ class FullOp(TesseraOp):
 
     def __init__(self, value: float, dtype: DType):
         type_ = ArrayType.of((), dtype)
-        float_attr: Any = FloatAttr  # its stub allows fewer types than it does
-        attr = float_attr(float(value), type_.element) if dtype.is_float else integer(int(value), type_.element)
+        element, float_attr = type_.element, cast("Any", FloatAttr)  # its stub allows fewer types than it does
+        attr = float_attr(nearest(value, dtype), element) if dtype.is_float else integer(int(value), element)
         super().__init__(properties={"value": attr}, result_types=[type_])
 
     def verify_(self) -> None:

@@ -16,6 +16,7 @@ from tessera.torch.compiled.between import between
 from tessera.torch.compiled.cells import gated, remembered
 from tessera.torch.compiled.encoder import encoded, several_heads
 from tessera.torch.compiled.larger import enlarged
+from tessera.torch.compiled.margins import margin_of_labels
 from tessera.torch.compiled.padding import padded
 from tessera.torch.compiled.products import multiplied, running
 from tessera.torch.compiled.sampling import placed, sampled
@@ -31,6 +32,7 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
     _functional.embedding_bag: bagged,
     _functional.interpolate: enlarged,
     _functional.grid_sample: sampled,
+    _functional.multilabel_margin_loss: margin_of_labels,
     _functional.softshrink: shrunk,
     _functional.affine_grid: placed,
     torch._C._nn.pad: padded,

@@ -87,7 +87,12 @@ def _topk(count: int, axis: int, largest: bool, x: Any) -> Any:
 
 @row("sort.default")
 def _sorted(c: Converter, x: Any, axis: int = -1, descending: bool = False) -> Any:
-    return c.library(partial(_in_order, _check_row(c, x, axis), descending), [x])
+    if not c.is_bool(x):
+        return c.library(partial(_in_order, _check_row(c, x, axis), descending), [x])
+    bits = c.w.cast(x, _held(c, x))
+    types = [ArrayType.of(c.dims(x), dtype) for dtype in (_held(c, x), dtypes.i64)]
+    found, place = c.library(partial(_in_order, _check_row(c, bits, axis), descending), [bits], types)
+    return [c.truth(found), place]
 
 
 @row("sort.stable")

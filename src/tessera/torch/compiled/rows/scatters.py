@@ -21,6 +21,7 @@ from tessera.runtime.device import CPU
 from tessera.target.dims import Dim
 from tessera.torch.compiled.convert import Converter, is_value
 from tessera.torch.compiled.registry import row
+from tessera.torch.compiled.rows import masks
 from tessera.torch.compiled.sizes import Unknown
 
 _INDICES = ("i32", "i64")
@@ -92,8 +93,10 @@ def _put(c: Converter, x: Any, index: Any, source: Any, accumulate: bool = False
 @row("index_put.default", "_unsafe_index_put.default")
 def _index_put(c: Converter, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
     given = {axis: index for axis, index in enumerate(indices) if index is not None}
-    if len(given) == 1 and 0 in given and c.is_bool(given[0]) and not accumulate:
-        return _masked(c, x, given[0], values)
+    if len(given) == 1:
+        ((axis, index),) = given.items()
+        if c.is_bool(index):
+            return masks.put(c, x, axis, index, values, accumulate)
     for index in given.values():
         _check(c, x, index)
     dims, axes = list(c.dims(x)), list(given)
@@ -131,15 +134,6 @@ def _repeats(c: Converter, values: Any, shared: Sequence[Dim], after: int) -> bo
     dims = c.dims(values)
     own = dims[max(len(dims) - after - len(shared), 0) : max(len(dims) - after, 0)]
     return c.device.type == CPU.kind and all(dim == ONE for dim in own)
-
-
-def _masked(c: Converter, x: Any, mask: Any, values: Any) -> Any:
-    """Return an array with one number where a mask is true."""
-    if any(dim != ONE for dim in c.dims(values)):
-        raise Unknown("as many numbers as a mask has places")
-    wide = c.w.with_ones(mask, range(len(c.dims(mask)), len(c.dims(x))))
-    number = c.w.reshape(c.w.cast(values, c.w_dtype(x)), [])
-    return c.w.apply("select", wide, number, x, dtype=c.w_dtype(x))
 
 
 def _linear(c: Converter, places: Sequence[Any], sizes: Sequence[Dim]) -> Any:

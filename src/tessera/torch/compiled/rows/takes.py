@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
-from tessera.ir.graph.types import ONE, ZERO, ArrayType, ordered, product
+from tessera.ir.graph.types import ONE, ZERO, ordered
 from tessera.numerics import dtypes
-from tessera.ops.running.steps import CUMSUM
 from tessera.target.dims import Dim
 from tessera.torch.compiled.convert import Converter, is_value
 from tessera.torch.compiled.registry import row
@@ -94,21 +92,3 @@ def _scattered(c: Converter, x: Any, axis: int, index: Any, source: Any) -> Any:
         c.elementwise(lambda f, a, b: f("add", a, b), (x, source), "DEFAULT") if "add" in str(c.node.target) else source
     )
     return c.w.apply("select", here, added, x, dtype=c.w_dtype(x))
-
-
-@row("masked_scatter.default")
-def _filled(c: Converter, x: Any, mask: Any, source: Any) -> Any:
-    """Write elements of a source in order where a mask is true."""
-    dims = c.result_dims()
-    here, x = c.w.broadcast_to(mask, dims), c.w.broadcast_to(x, dims)
-    size = product(dims)
-    wide = dtypes.i32 if size.is_static and size.scale < 2**31 else dtypes.i64
-    flat = c.copied(c.w.reshape(c.w.cast(here, dtypes.u8), [size]))
-    (count,) = c.library(partial(_counted, wide.name), [flat], [ArrayType.of([size], wide)])
-    place = c.w.apply("sub", c.w.reshape(count, dims), 1)
-    values = c.w.reshape(source, [product(c.dims(source))])
-    return c.w.apply("select", here, c.w.take(values, [place], dims), x, dtype=c.w_dtype(x))
-
-
-def _counted(wide: str, x: Any) -> Any:
-    return CUMSUM.fresh(x.reshape(1, -1), wide)[0].reshape(-1)
