@@ -170,6 +170,16 @@ def test_bounds_are_searched_as_pytorch_does():
     same(lambda b, x: torch.searchsorted(b, x) + torch.bucketize(x, b[0]), rows, torch.randn(3, 11))
 
 
+def test_bounds_in_another_order_and_numbers_among_bounds():
+    def function(b, x, order, whole):
+        turned = torch.searchsorted(b, x, sorter=order), torch.searchsorted(b[0], x, sorter=order[0], right=True)
+        numbers = torch.searchsorted(whole, 5), torch.searchsorted(whole, 5.5, right=True), torch.bucketize(0.3, x[0])
+        return *turned, *numbers, torch.bucketize(3, whole, out_int32=True), torch.searchsorted(whole, x * 5)
+
+    b, x = torch.randn(3, 9), torch.randn(3, 5).sort(1).values
+    same(function, b, x, b.argsort(1), torch.randint(0, 20, (9,)).sort().values)
+
+
 def test_places_that_are_no_number_take_the_first_pixel():
     image, grid = torch.randn(2, 3, 5, 4), torch.rand(2, 3, 3, 2) * 3 - 1.5
     grid[0, 0, 0, 0] = grid[0, 1, 1, 1] = grid[1, 0, 0] = NAN

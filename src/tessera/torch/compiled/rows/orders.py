@@ -8,11 +8,11 @@ from typing import Any
 
 from tessera import ops
 from tessera.ir.graph.types import ONE, ArrayType, array_type, product
-from tessera.numerics.dtypes import i64
+from tessera.numerics.dtypes import f32, i64
 from tessera.ops.running.logarithms import logcumsumexp
 from tessera.runtime.device import CPU
 from tessera.target.dims import Dim
-from tessera.torch.compiled.convert import Converter
+from tessera.torch.compiled.convert import Converter, is_value
 from tessera.torch.compiled.registry import row
 from tessera.torch.compiled.sizes import Unknown, dim_of, fixed
 
@@ -143,12 +143,12 @@ def _running_logarithm(c: Converter, x: Any, axis: int) -> Any:
     return c.library(partial(_along, logcumsumexp, axis), [x])[0]
 
 
-@row("bucketize.Tensor")
+@row("bucketize.Tensor", "bucketize.Scalar")
 def _bucket(c: Converter, x: Any, bounds: Any, *, out_int32: bool = False, right: bool = False) -> Any:
     return _place_among(c, bounds, x, right)
 
 
-@row("searchsorted.Tensor")
+@row("searchsorted.Tensor", "searchsorted.Scalar")
 def _searched(
     c: Converter,
     bounds: Any,
@@ -160,7 +160,8 @@ def _searched(
     sorter: Any = None,
 ) -> Any:
     if sorter is not None:
-        raise Unknown("bounds in another order")
+        dims = c.dims(bounds)
+        bounds = c.w.take(bounds, [*range(len(dims) - 1), sorter], dims)
     return _place_among(c, bounds, x, right or side == "right")
 
 
@@ -186,6 +187,9 @@ def _steps(size: Any, fewest: int = FEWEST_STEPS) -> int:
 
 def _place_among(c: Converter, bounds: Any, x: Any, right: bool) -> Any:
     """Return between which bounds elements are, by PyTorch's own steps: of NaN they decide what is found."""
+    if not is_value(x):
+        dtype = c.w_dtype(bounds) if c.is_float(bounds) or isinstance(x, int) else f32
+        x = c.w.as_array(c.ready(x, dtype), dtype)
     size, dims = c.dims(bounds)[-1], c.dims(x)
     steps = _steps(c.node.args[1 if "bucketize" in str(c.node.target) else 0].meta["val"].shape[-1])
     last = c.w.size(size - 1, i64)
