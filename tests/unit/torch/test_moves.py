@@ -96,6 +96,15 @@ def test_sums_of_rows_of_two_tensors_are_one_kernel():
     assert kernels() == [1]
 
 
+def test_gradients_of_embeddings_by_the_frequency_of_rows():
+    def function(i, w):
+        return F.embedding(i, w, 3, scale_grad_by_freq=True), F.embedding(i[0], w, scale_grad_by_freq=True)
+
+    for size in (4, 5, 7):
+        both_ways(function, torch.randint(0, 9, (size, 6)), normal(9, 4))
+    kernels()
+
+
 def test_truth_values_put_at_places():
     def function(x, i, j):
         mask, along = x > 0, i.clone()

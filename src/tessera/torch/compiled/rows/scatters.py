@@ -69,11 +69,20 @@ def _scattered(kind: str, in_order: bool, x: Any, index: Any, source: Any) -> An
 def _embedding_gradient(c: Converter, grad: Any, index: Any, count: Any, padding: Any, by_frequency: bool) -> Any:
     _check(c, grad, index)
     dims, rows = c.dims(grad), c.result_dims()[0]
-    if by_frequency or not c.is_float(grad) or not isinstance(padding, int):
-        raise Unknown("a gradient by the frequency of rows")
+    if not c.is_float(grad) or not isinstance(padding, int):
+        raise Unknown("a gradient of integers")
     tokens = _product(c.dims(index))
-    flat = [c.w.reshape(grad, [tokens, dims[-1]]), c.w.reshape(index, [tokens])]
-    return c.library(partial(_summed, padding), flat, sizes=[rows])[0]
+    grad, index = c.w.reshape(grad, [tokens, dims[-1]]), c.w.reshape(index, [tokens])
+    if by_frequency:
+        grad = c.w.apply("div", grad, c.w.cast(_frequency(c, index, rows), c.w_dtype(grad)))
+    return c.library(partial(_summed, padding), [grad, index], sizes=[rows])[0]
+
+
+def _frequency(c: Converter, index: Any, rows: Dim) -> Any:
+    """Return how often each row of an index `(L,)` is in it, `(L, 1)`."""
+    tokens = c.dims(index)[0]
+    none, one = (c.w.broadcast_to(c.w.full(n, dtypes.i64), [size, ONE]) for n, size in ((0, rows), (1, tokens)))
+    return c.w.take(_rows_put(c, none, index, one, "sum"), [c.w.with_ones(index, [1]), 1], [tokens, ONE])
 
 
 def _summed(padding: int, count: int, grad: Any, index: Any) -> Any:
