@@ -244,3 +244,28 @@ def test_gpus_round_quotients_once_where_it_shows(dtype, instruction) -> None:
     (text,) = found.dumps["ptx"].values()
     assert instruction in text
     assert ("div.full.f32" in text) == (instruction == "div.full.f32")
+
+
+DECIDED = {
+    "whole": lambda x, y: np.floor(x / y),
+    "an integer": lambda x, y: (x / y).astype(np.int32),
+    "compared": lambda x, y: np.where(x / y >= 1, x, y),
+    "a remainder": lambda x, y: np.mod(1 + x / y, 3),
+}
+
+
+@pytest.mark.parametrize("name", DECIDED)
+def test_gpus_round_quotients_that_decide_something(name) -> None:
+    x = np.ones((64, 512), ml_dtypes.bfloat16)
+    (text,) = ts.jit(DECIDED[name]).compile(x, x, target="sm_90a", dump=["ptx"]).dumps["ptx"].values()
+    assert "div.rn.f32" in text
+    assert "div.full.f32" not in text
+
+
+def test_gpus_round_products_that_become_whole() -> None:
+    x = np.ones((64, 512), np.float32)
+    texts = [
+        ts.jit(function).compile(x, x, target="sm_90a", dump=["ptx"]).dumps["ptx"].values()
+        for function in (lambda x, y: np.floor(x * y + x), lambda x, y: x * y + x)
+    ]
+    assert ["fma.rn" in text for (text,) in texts] == [False, True]

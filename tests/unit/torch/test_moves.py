@@ -759,3 +759,28 @@ def test_blocks_as_columns_and_their_sums(shape, kernel, dilation, padding, stri
     columns = F.unfold(normal(*shape), kernel, **how)
     both_ways(lambda x: F.fold(x * 2, shape[-2:], kernel, **how), columns)
     assert max(kernels()) <= 2
+
+
+def placed(x, step):
+    """Read between two elements, as resized images are: at places, and by weights that two kernels may compute."""
+    place = (torch.arange(60, dtype=x.dtype) + 0.5) * step - 0.5
+    low = place.floor()
+    rest = (place - low).clamp(0, 1)
+    row, column = (one.long().clamp(0, 8) for one in (low[:, None], low))
+    rows = x[row, column] * (1 - rest)[:, None] + x[row + 1, column] * rest[:, None]
+    return (
+        rows * (1 - rest) + (x[row, column + 1] * (1 - rest)[:, None] + x[row + 1, column + 1] * rest[:, None]) * rest
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_places_and_weights_agree(dtype):
+    x = torch.randn(10, 10, dtype=dtype)
+    for step in (1 / 3, 1 / 7, 0.1, 1 / 49, 0.7 / 9):
+        torch.testing.assert_close(torch.compile(placed, backend=compiled.backend)(x, step), placed(x, step))
+
+
+@pytest.mark.parametrize("factor", [3, 7, (3, 0.4), 6.0])
+def test_images_enlarged_by_any_number(factor):
+    x = normal(2, 1, 7, 9)
+    both_ways(lambda x: F.interpolate(x, scale_factor=factor, mode="bicubic"), x)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Attribute
+from xdsl.ir import Attribute, Operation
 
 from tessera.data import dataclass
 from tessera.digest import sha256
@@ -17,6 +17,8 @@ from tessera.frontend.group.emit import Emitter
 from tessera.frontend.signature import ScalarParam, Signature, TensorParam
 from tessera.frontend.specialize import Specialization
 from tessera.ir.graph.compact import block_of
+from tessera.ir.graph.deciding import compares, makes_whole, maps_before
+from tessera.ir.graph.points import MapOp
 from tessera.ir.graph.structure import GroupOp
 from tessera.ir.graph.types import array_type
 from tessera.ir.tile.structure import ArgInfo, KernelOp, ReturnOp
@@ -51,9 +53,11 @@ class GroupSource(Generated):
         infos = argument_infos(signature, spec)
         infos = [replace(info, written=info.name.startswith("y")) for info in infos]
         types = argument_types(signature, lambda dim: dim.scale if dim.is_static else fixed.get(str(dim)))
-        kernel = KernelOp(self.name, infos, types, spec.profile, _keeps_quotients(infos, types))
+        block = block_of(self.text)
+        exactly = _keeps_quotients(infos, types) or any(map(_follows_from_quotient, block.ops))
+        kernel = KernelOp(self.name, infos, types, spec.profile, exactly)
         sizes = [self._elements(number, fixed) for number in range(len(self.shape.axes))]
-        emitter = Emitter(block_of(self.text), self.shape, kernel.body.block.args, sizes, spec.profile)
+        emitter = Emitter(block, self.shape, kernel.body.block.args, sizes, spec.profile)
         emitter.write(kernel.body.block)
         kernel.body.block.add_op(ReturnOp())
         return BuiltKernel(ModuleOp([kernel]), fixed, ())
@@ -81,6 +85,13 @@ def _keeps_quotients(infos: Sequence[ArgInfo], types: Sequence[Attribute]) -> bo
     pairs = zip(infos, types, strict=True)
     stored = [dtype_of(type_.element) for info, type_ in pairs if info.written and isinstance(type_, TensorType)]
     return any(dtype.is_float and dtype.bits >= 32 for dtype in stored)
+
+
+def _follows_from_quotient(op: Operation) -> bool:
+    """Return whether the last bit of a quotient decides what an op gives."""
+    if not makes_whole(op) and not compares(op):
+        return False
+    return any(isinstance(one, MapOp) and one.fn.data == "div" for one in maps_before(op))
 
 
 def signature_of(name: str, text: str, shape: Shape, dtypes: Sequence[DType]) -> Signature:

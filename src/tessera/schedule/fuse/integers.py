@@ -273,6 +273,7 @@ _OF_TWO: dict[str, Callable[[Range, Range], Range]] = {
     "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
     "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
     "mul": _products,
+    "rounded_mul": _products,
     "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
     "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
     "floordiv": _quotients,

@@ -21,7 +21,7 @@ from tessera.schedule.fuse.moves import move
 from tessera.schedule.fuse.places import LOOSE, PLACED, insert, is_spread, is_view, root_of
 from tessera.schedule.fuse.products import merge_batches
 from tessera.schedule.fuse.reshapes import compute_before_reshapes
-from tessera.schedule.fuse.roundings import keep_compared
+from tessera.schedule.fuse.roundings import keep_compared, round_whole
 from tessera.schedule.fuse.splits import split_first
 from tessera.target.dims import Dim
 
@@ -33,6 +33,7 @@ def prepare(graph: GraphOp) -> None:
     """Rewrite a graph so that all that is left to kernels of groups can be one."""
     _drop_names(graph)
     keep_compared(graph)
+    round_whole(graph)
     _tidy(graph)
     merge_batches(graph)
     split_first(graph)

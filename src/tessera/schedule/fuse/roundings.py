@@ -1,4 +1,4 @@
-"""Roundings of functions' results to 16-bit floats, which kernels leave out where they go on computing.
+"""Roundings that kernels leave out where they go on computing: those of functions' results to 16-bit floats.
 
     %s = tessera_graph.map "add"(%x, %y) : f32                 %s = tessera_graph.map "add"(%x, %y) : f32
     %r = tessera_graph.cast %s loose : f32 -> bf16       →     %t = tessera_graph.map "tanh"(%s) : f32
@@ -7,18 +7,21 @@
 
 What is stored is rounded. Kernels that compute the same array each for itself may then differ in its last bits, so that
 graphs that compare what they compute, the elements of a maximum with it for instance, keep all roundings.
+
+A product that something is added to is not rounded either. Of what becomes a whole number kernels round it: one that
+computes where an image is read, and one that computes how much each pixel counts, have to agree on the pixel.
 """
 
 from __future__ import annotations
 
-from xdsl.ir import SSAValue
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import Operation, SSAValue
 
+from tessera.ir.graph.deciding import compares, makes_whole, maps_before
 from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.structure import GraphOp
 from tessera.ir.graph.types import array_type
 from tessera.schedule.fuse.places import LOOSE, root_of
-
-_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def keep_compared(graph: GraphOp) -> None:
@@ -31,9 +34,23 @@ def keep_compared(graph: GraphOp) -> None:
             op.loose = None
 
 
+def round_whole(graph: GraphOp) -> None:
+    """Round the products that become whole numbers, before anything is added to them."""
+    for op in graph.body.block.ops:
+        if makes_whole(op):
+            _round_before(op)
+
+
+def _round_before(op: Operation) -> None:
+    """Round the products from which an op follows."""
+    for one in maps_before(op):
+        if isinstance(one, MapOp) and one.fn.data == "mul" and array_type(one.result).dtype.is_float:
+            one.fn = StringAttr("rounded_mul")
+
+
 def _compares(op: MapOp) -> bool:
     """Return whether an op compares two numbers, none of which is known."""
-    if op.fn.data not in _COMPARISONS or not array_type(op.args[0]).dtype.is_float:
+    if not compares(op):
         return False
     left, right = (_origin(root_of(arg)) for arg in op.args)
     return left is not right and not any(isinstance(one.owner, LOOSE) for one in (left, right))

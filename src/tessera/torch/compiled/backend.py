@@ -28,6 +28,7 @@ from tessera.torch.compiled.cuda_graphs import CudaGraphs, reset
 from tessera.torch.compiled.folding import fold
 from tessera.torch.compiled.higher import complete
 from tessera.torch.compiled.layouts import Lies, Order, in_order, order_of, with_gaps
+from tessera.torch.compiled.reversing import reverse_sums
 from tessera.torch.compiled.sharing import partition
 from tessera.torch.compiled.sizes import Unknown
 
@@ -328,6 +329,7 @@ def compile_graph(traced: Any, fallback: str = "aten", layout: Layout | None = N
     """
     complete(traced)
     fold(traced)
+    reverse_sums(traced)
     layout = layout or layout_of(traced)
     try:
         converted = Converter(traced, layout, _by_place(traced, shown)).run()

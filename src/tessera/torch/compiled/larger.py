@@ -8,6 +8,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from tessera.torch.compiled.resized import RANKS, resized
+
 torch: Any = import_module("torch")
 _functional: Any = torch.nn.functional
 _Function: Any = torch.autograd.Function
@@ -16,11 +18,24 @@ MOST = 16
 """Pixels of the largest block."""
 
 
-def enlarged(x: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest", *rest: Any, **how: Any) -> Any:
+def enlarged(
+    x: Any,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: Any = None,
+    recompute_scale_factor: Any = None,
+    antialias: bool = False,
+) -> Any:
     """Return what `torch.nn.functional.interpolate` gives."""
+    if mode in RANKS and not antialias:
+        found = resized(x, size, scale_factor, mode, align_corners, recompute_scale_factor)
+        if found is not None:
+            return found
     times = _times(x, size, scale_factor) if mode == "nearest" and x.is_contiguous() else None
     if times is None:
-        return _functional.interpolate(x, size, scale_factor, mode, *rest, **how)
+        how = align_corners, recompute_scale_factor, antialias
+        return _functional.interpolate(x, size, scale_factor, mode, *how)
     return _Enlarged.apply(x, times)
 
 

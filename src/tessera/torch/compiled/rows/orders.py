@@ -14,6 +14,7 @@ from tessera.runtime.device import CPU
 from tessera.target.dims import Dim
 from tessera.torch.compiled.convert import Converter, is_value
 from tessera.torch.compiled.registry import row
+from tessera.torch.compiled.reversing import FROM_THE_END
 from tessera.torch.compiled.sizes import Unknown, dim_of, fixed
 
 _FLOATS = ("f64", "f32", "bf16", "f16")
@@ -36,7 +37,13 @@ def _running(c: Converter, x: Any, axis: int, dtype: Any = None) -> Any:
     x = c.w.cast(x, c.result_dtype())
     _check(c, x, (*_FLOATS, "i64"))
     function = ops.cumsum if "cumsum" in str(c.node.target) else ops.cumprod
-    return c.library(partial(_along, function, axis), [x])[0]
+    run = partial(_from_the_end if c.node.meta.get(FROM_THE_END) else _along, function, axis)
+    return c.library(run, [x])[0]
+
+
+def _from_the_end(function: Any, axis: int, x: Any) -> Any:
+    """Return sums that run from the end: the gradient of those that run from the start."""
+    return function.backward(x, x, axis)["input"]
 
 
 @row("cummax.default", "cummin.default")
