@@ -784,3 +784,18 @@ def test_places_and_weights_agree(dtype):
 def test_images_enlarged_by_any_number(factor):
     x = normal(2, 1, 7, 9)
     both_ways(lambda x: F.interpolate(x, scale_factor=factor, mode="bicubic"), x)
+
+
+def test_places_that_are_compared_are_those_of_pytorch():
+    def masks(x):
+        place = torch.arange(60, dtype=x.dtype)
+        found = [torch.where(place * step - first >= 0, x, -x) for step, first in STEPS]
+        return *found, *(torch.where((place * step + first).tanh() > 0, x * 2, x) for step, first in STEPS)
+
+    for dtype in (torch.float32, torch.float64):
+        x = torch.rand(60, dtype=dtype) + 1
+        for got, wanted in zip(torch.compile(masks, backend=compiled.backend)(x), masks(x), strict=True):
+            assert torch.equal(got, wanted)
+
+
+STEPS = [(0.1, 0.3), (0.1, 0.7), (1 / 3, 5.0), (1 / 49, 1.0), (0.3, 0.9), (0.7, 2.1), (-0.1, -0.3), (-1 / 3, -7.0)]

@@ -35,10 +35,16 @@ def keep_compared(graph: GraphOp) -> None:
 
 
 def round_whole(graph: GraphOp) -> None:
-    """Round the products that become whole numbers, before anything is added to them."""
+    """Round the products that become whole numbers, or places that are compared, before anything is added to them."""
     for op in graph.body.block.ops:
-        if makes_whole(op):
+        if makes_whole(op) or (compares(op) and _is_of_places(op)):
             _round_before(op)
+
+
+def _is_of_places(op: Operation) -> bool:
+    """Return whether an op follows from places and numbers alone."""
+    values = (value for one in (op, *maps_before(op)) for value in one.operands)
+    return all(isinstance(root_of(value).owner, (MapOp, CastOp, *LOOSE)) for value in values)
 
 
 def _round_before(op: Operation) -> None:
