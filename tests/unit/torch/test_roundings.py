@@ -166,3 +166,28 @@ def test_gradients_of_group_norms(dtype: Any) -> None:
 
     as_exact_as_eager(function, torch.randn(5, 12, 7, 9, dtype=dtype), *(torch.randn(12, dtype=dtype) for _ in "wb"))
     kernels()
+
+
+def _of_columns(x: Any) -> Any:
+    return (x.sum(0) * 0.1 + x).amin(0)
+
+
+def _of_parts(x: Any) -> Any:
+    return torch.cat([x.mean(1)] * 2, 1).amax(1)
+
+
+def _returned(x: Any) -> Any:
+    y = F.rms_norm(x, x.shape[-1:], eps=1e-3).sum(0) * 0.1 + x
+    return y.amin(0) + F.rms_norm(y, y.shape[-1:], eps=1e-3).sum(0)
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "dynamic"),
+    [(_of_columns, (7, 5), True), (_of_parts, (8, 7, 4), False), (_returned, (7, 5), True)],
+)
+def test_a_maximum_is_one_of_the_numbers_that_are_compared_with_it(function, shape, dynamic):
+    run = torch.compile(function, backend=compiled.backend, dynamic=dynamic)
+    for _ in range(6):
+        x = torch.randn(shape)
+        for right, mine in zip(results(function, [x]), results(run, [x]), strict=True):
+            torch.testing.assert_close(mine, right, atol=2e-5, rtol=2e-5)

@@ -54,7 +54,7 @@ from tessera.schedule.fuse.places import (
     root_of,
 )
 from tessera.schedule.fuse.reach import Reach
-from tessera.schedule.fuse.repeats import Repeats, chain_of
+from tessera.schedule.fuse.repeats import Repeats, chain_of, compared
 from tessera.schedule.fuse.writing import GroupWriter
 from tessera.target.dims import Dim
 
@@ -101,6 +101,7 @@ class Cutter:
         self._reach = Reach(self._home)
         self._by_parts: dict[tuple[tuple[Dim, ...], int], Group] = {}
         self._order = {op: number for number, op in enumerate(block.ops)}
+        self._once = compared(block)
         self._refused: list[tuple[Operation, Operation, str]] = []
         """Ops, each with one of a group that it did not join, and why."""
 
@@ -116,7 +117,7 @@ class Cutter:
 
     def groups(self) -> tuple[list[Group], set[Operation]]:
         """Return the groups, and the ops of none that each reader has for itself."""
-        repeats = Repeats(self._home)
+        repeats = Repeats(self._home, self._once)
         self._join_beside()
         repeats.repeat_maps()
         absorbed = repeats.absorb()
@@ -245,7 +246,8 @@ class Cutter:
                 return
             self._refuse(op, found[0], self._why_not(op, found[0]) or BY_PARTS)
         group, place = self._for_parts(op)
-        group.repeated |= chain_of(op.source, self._home)
+        chain = chain_of(op.source, self._home)
+        group.repeated |= set[Operation]() if chain & self._once else chain
         self._put(op, group, place)
 
     def _place_rows(self, op: PartsOp, group: Group, place: Place) -> bool:

@@ -1,18 +1,23 @@
-"""What the kernels that read a group compute again: its results are not read then, or in a narrower form."""
+"""What the kernels that read a group compute again: its results are not read then, or in a narrower form.
+
+Kernels may round one number in several ways, as products and sums are contracted. What is compared for equality, as the
+gradient of a maximum compares all elements with it, is therefore computed once.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.ir.graph.points import CastOp, MapOp
+from tessera.ir.graph.sums import PartsOp, ReduceOp
 from tessera.ir.graph.types import array_type
 from tessera.numerics.functions import FUNCTIONS
 from tessera.schedule.fuse.apart import MOST_INPUTS
 from tessera.schedule.fuse.group import Group, reads_of
-from tessera.schedule.fuse.places import NONE, is_view
+from tessera.schedule.fuse.places import LOOSE, NONE, is_view, root_of
 
 MOST_REPEATED = 12
 REPEATED = 64
@@ -28,10 +33,12 @@ class Repeats:
 
     Args:
         home: the groups of ops, of which those are left out that all readers have for themselves.
+        once: ops that are computed once.
     """
 
-    def __init__(self, home: dict[Operation, Group]) -> None:
+    def __init__(self, home: dict[Operation, Group], once: Container[Operation]) -> None:
         self._home = home
+        self._once = once
 
     def repeat_maps(self) -> None:
         """Let readers compute again what follows from one array by few maps: they need not read what a group writes.
@@ -48,7 +55,7 @@ class Repeats:
     def _repeat(self, op: Operation, group: Group, computed: Container[Operation]) -> None:
         readers = self._readers_of(op, group)
         chain = chain_of(op.results[0], computed)
-        if not chain:
+        if not chain or any(one in self._once for one in chain):
             return
         alone = Group(group.axes, {one: group.places[one] for one in group.places if one in chain})
         if alone.inputs() and not (group.reduced or group.parts):
@@ -114,6 +121,8 @@ class Repeats:
         """Return whether all who read a group may as well compute it: it is small, or reads no more than it writes."""
         if not all(isinstance(op, MapOp | CastOp) for op in group.places) or len(group.places) > MOST_REPEATED:
             return False
+        if any(op in self._once for op in group.places):
+            return False
         readers = self._readers(group, absorbed)
         if not readers:
             return False
@@ -140,6 +149,31 @@ class Repeats:
             else:
                 return None
         return found
+
+
+def compared(block: Block) -> set[Operation]:
+    """Return the maps that compute floats which a graph compares for equality with others that are computed, too.
+
+    Another graph compares what this one returns, and the maxima of it.
+    """
+    work = list[SSAValue]()
+    returned = set[SSAValue]() if block.last_op is None else {*map(root_of, block.last_op.operands)}
+    for op in block.ops:
+        if isinstance(op, MapOp) and op.fn.data in ("eq", "ne"):
+            work += () if any(isinstance(root_of(arg).owner, LOOSE) for arg in op.args) else op.args
+        elif isinstance(op, ReduceOp | PartsOp) and op.fn.data in ("max", "min") and root_of(op.source) in returned:
+            work.append(op.source)
+    work = [value for value in work if array_type(value).dtype.is_float]
+    found = set[Operation]()
+    while work:
+        owner = work.pop().owner
+        if not isinstance(owner, Operation) or owner in found:
+            continue
+        if isinstance(owner, MapOp | CastOp):
+            found.add(owner)
+        if isinstance(owner, MapOp | CastOp) or is_view(owner):
+            work += owner.operands
+    return found
 
 
 def chain_of(value: SSAValue, within: Container[Operation]) -> set[Operation]:
