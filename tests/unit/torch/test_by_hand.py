@@ -87,9 +87,14 @@ def in_place(q: Any, k: Any, v: Any, m: Any) -> Any:
     return torch.matmul(F.softmax(scores.float(), dim=-1).type_as(scores), v)
 
 
+def truth_values(q: Any, k: Any, v: Any, m: Any) -> Any:
+    scores = q @ k.mT / 4 + (m == 0) - m.to(torch.uint8)
+    return torch.dropout(scores.softmax(-1), p=0.5, train=False) @ v
+
+
 HAND = (
     *(gpt, bert, llama, sums, scaled_before, batches, chosen, chosen_after_a_bias, biased_first, hidden_first),
-    in_place,
+    *(in_place, truth_values),
 )
 
 
@@ -124,11 +129,55 @@ def broadcast(q: Any, k: Any, v: Any, m: Any) -> Any:
     return (q[:1] @ k.mT + k.sum((-1, -2))[..., None, None]).softmax(-1) @ v
 
 
-OTHER = (weights_too, scores_too, twice_itself, weighed, columns, shallow, broadcast)
+def weights_twice(q: Any, k: Any, v: Any, m: Any) -> Any:
+    weights = (q @ k.mT).softmax(-1)
+    return (weights @ weights)[..., :16] * v
+
+
+def biased_after(q: Any, k: Any, v: Any, m: Any) -> Any:
+    return ((q @ k.mT).masked_fill(m == 0, -1e4) + m.to(q.dtype).cumsum(0)).softmax(-1) @ v
+
+
+def by_two_numbers(q: Any, k: Any, v: Any, m: Any) -> Any:
+    return (q @ k.mT).masked_fill(m == 0, -1e4).masked_fill(m.mT == 0, -1e9).softmax(-1) @ v
+
+
+def hardly_hidden(q: Any, k: Any, v: Any, m: Any) -> Any:
+    return ((q @ k.mT).masked_fill(m == 0, -1e4) * 1e-4).softmax(-1) @ v
+
+
+def whole_numbers(q: Any, k: Any, v: Any, m: Any) -> Any:
+    return ((q @ k.mT).softmax(-1) + q.mean() * 0).to(torch.int32).to(v.dtype) @ v + q + k
+
+
+OTHER = (
+    *(weights_too, scores_too, twice_itself, weighed, columns, shallow, broadcast),
+    *(weights_twice, biased_after, by_two_numbers, hardly_hidden, whole_numbers),
+)
+
+
+def by_a_number(q: Any, k: Any, v: Any, m: Any) -> Any:
+    return (q @ k.mT * 0.5).masked_fill(m == 0, -1e9).softmax(-1) @ v
+
+
+def by_the_least(q: Any, k: Any, v: Any, m: Any) -> Any:
+    scores = (q @ k.mT).masked_fill_(m == 0, torch.finfo(q.dtype).min) * 0.25
+    return scores.softmax(-1) @ v
+
+
+def by_one_number_twice(q: Any, k: Any, v: Any, m: Any) -> Any:
+    return torch.where(m > 0, (q @ k.mT).masked_fill(m[:, :1] == 0, -1e4), -1e4).softmax(-1) @ v
+
+
+def by_a_number_after_a_bias(q: Any, k: Any, v: Any, m: Any) -> Any:
+    return (q @ k.mT * 0.2 + (m.mT + m[4]).to(q.dtype).log()).masked_fill(m == 0, -1e9).softmax(-1) @ v
+
+
+BLIND = by_a_number, by_the_least, by_one_number_twice, by_a_number_after_a_bias
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("function", [*HAND, *OTHER])
+@pytest.mark.parametrize("function", [*HAND, *OTHER, *BLIND])
 def test_attention_by_hand(function: Callable[..., Any], dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     theirs = F.scaled_dot_product_attention
@@ -136,12 +185,14 @@ def test_attention_by_hand(function: Callable[..., Any], dtype: Any, monkeypatch
     given = [torch.randn(SHAPE).to(dtype).requires_grad_() for _ in range(3)]
     wide = [one.detach().double().requires_grad_() for one in given]
     mask = torch.ones(SHAPE[-2], SHAPE[-2]).tril()
+    if function in BLIND:
+        mask[3] = mask[7] = 0
     run = torch.compile(function, backend=compiled.backend)
     found, exact, rounded = (_both_ways(*each, mask) for each in ((run, given), (function, wide), (function, given)))
     for got, wanted, allowed in zip(found, exact, rounded, strict=True):
         least = 8 * torch.finfo(dtype).eps * float(wanted.abs().max())
         assert (got.double() - wanted).abs().max() <= max(2 * float((allowed.double() - wanted).abs().max()), least)
-    assert len(asked) == (function in HAND)
+    assert len(asked) == (function not in OTHER)
     assert not any(report.left for report in compiled.reports)
     assert F.scaled_dot_product_attention is theirs
 
@@ -169,16 +220,49 @@ def test_what_dropout_leaves_out_by_hand() -> None:
     assert 0.08 < float(found[..., 0].std()) < 0.18  # of 64 keys, each kept by half: 1/8
 
 
-def test_what_is_changed_between_products(monkeypatch: pytest.MonkeyPatch) -> None:
+def _method(keys: Any) -> None:
+    keys.mul_(2)
+
+
+def _option(keys: Any) -> None:
+    F.silu(keys, True)
+
+
+@pytest.mark.parametrize("change", [_method, _option])
+def test_what_is_changed_between_products(change: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch) -> None:
     def attend(q: Any, k: Any, v: Any) -> Any:
         keys = k.clone()
         scores = q @ keys.mT
-        keys.mul_(2)
+        change(keys)
         return scores.softmax(-1) @ v + keys.sum()
 
     monkeypatch.setattr(by_hand, "_rewrite", None)
     given = [torch.randn(SHAPE, dtype=torch.float64) for _ in range(3)]
     torch.testing.assert_close(torch.compile(attend, backend=compiled.backend)(*given), attend(*given))
+
+
+def test_weights_without_a_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        with torch.no_grad():
+            weights = (q @ k.mT).softmax(-1)
+        return weights @ v
+
+    monkeypatch.setattr(by_hand, "_rewrite", None)
+    given = [torch.randn(SHAPE, requires_grad=True) for _ in range(3)]
+    found = torch.compile(attend, backend=compiled.backend)(*given).sum()
+    assert torch.autograd.grad(found, given[:2], allow_unused=True) == (None, None)
+
+
+def test_biases_that_autocast_would_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    def attend(q: Any, k: Any, v: Any, bias: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            return (q @ k.mT + bias).softmax(-1) @ v
+
+    monkeypatch.setattr(by_hand, "_rewrite", None)
+    given = [torch.randn(SHAPE) for _ in range(3)]
+    bias = torch.full((24, 24), torch.finfo(torch.float32).min).triu(1)
+    found = torch.compile(attend, backend=compiled.backend)(*given, bias)
+    torch.testing.assert_close(found, attend(*given, bias), atol=0.05, rtol=0)
 
 
 def test_cpus_compute_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,13 +15,15 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from tessera.data import dataclass
+from tessera.torch.compiled.hidden import Mask
 
 torch: Any = import_module("torch")
 _functional: Any = torch.nn.functional
+_autocast: Any = import_module("torch.amp.autocast_mode")
 _surely: Callable[[Any], bool] = import_module("torch.fx.experimental.symbolic_shapes").statically_known_true
 
 HIDDEN = -1e4
-"""Scores from which on downwards a key counts as hidden: what is added to them makes no difference."""
+"""Scores from which on downwards a key counts as hidden, as it has no weight beside one that is not."""
 FASTER: dict[str, tuple[Any, ...]] = {"cuda": (torch.bfloat16, torch.float16)}
 """Dtypes in which attention is faster than its parts, by devices: on CPUs parts are up to 2.6 times as fast."""
 
@@ -62,7 +64,7 @@ class _Attention:
 
     Args:
         scores: the product of queries and keys.
-        steps: what is done to scores, in order: names of methods here, and operands.
+        steps: what is done to scores, in order: names of methods of `Mask`, and operands.
         values: the product of weights and values.
         rate: of dropout.
         chain: the nodes between the products.
@@ -82,8 +84,8 @@ def _attention(node: Any) -> _Attention | None:
         return None
     chain: list[Any] = []
     rate, weights = 0.0, values.left[0]
-    while _is_alone(weights, node, *chain) and (kind := _name(weights)) in (*_CASTS, "dropout"):
-        if kind == "dropout":
+    while _is_alone(weights, node, *chain) and (_is_cast(weights) or _name(weights) == "dropout"):
+        if not _is_cast(weights):
             own = _dropout(weights)
             if rate or own is None:
                 return None
@@ -100,7 +102,7 @@ def _attention(node: Any) -> _Attention | None:
         if product is not None:
             found = _Attention(product, steps[::-1], values, rate, chain)
             fits = product.order is None and _fits(node, scores, found) and not _changed_between(node, found)
-            return found if fits else None
+            return found if fits and _is_one_fill(found.steps) and _keeps_biases(node, scores, found) else None
         step = _step(scores)
         if step is None:
             return None
@@ -115,7 +117,7 @@ def _attention(node: Any) -> _Attention | None:
 def _fits(node: Any, scores: Any, found: _Attention) -> bool:
     """Return whether PyTorch's function takes what attention is computed of."""
     sides = (*found.scores[:2], found.values.right)
-    if not all(_is_tensor(side[0]) for side in sides):
+    if not all(_is_tensor(side[0]) for side in sides) or found.values.right[0] in found.chain:
         return False
     query, key, value = (_shape(side) for side in sides)
     kind, dtypes = scores.meta["example_value"], {side[0].meta["example_value"].dtype for side in sides}
@@ -123,14 +125,42 @@ def _fits(node: Any, scores: Any, found: _Attention) -> bool:
     if not faster or not len(query) == len(key) == len(value) in (3, 4) or len(dtypes) != 1:
         return False
     pairs = (*zip(query[:-2], key[:-2], strict=True), *zip(query[:-2], value[:-2], strict=True))
-    return all(_surely(one == other) for one, other in pairs)
+    inner = (query[-1], key[-2]), (key[-1], value[-2])  # sums of products repeat dimensions of size 1
+    return all(_surely(one == other) for one, other in (*pairs, *inner))
+
+
+def _is_one_fill(steps: list[tuple[str, tuple[Any, ...]]]) -> bool:
+    """Return whether one low number hides scores, if any does, and none is added to it."""
+    fills = set[float]()
+    for name, operands in steps:
+        if name == "scaled":
+            fills = {fill * operands[0] for fill in fills}
+        elif name in ("hidden", "shown") and operands[1] != -torch.inf:
+            fills.add(operands[1])
+        elif name in ("added", "taken") and fills:
+            return False
+    return len(fills) <= 1 and all(fill <= HIDDEN for fill in fills)
+
+
+def _keeps_biases(node: Any, scores: Any, found: _Attention) -> bool:
+    """Return whether what is added to scores stays as it is: `torch.autocast` casts it for PyTorch's function."""
+    kind = scores.meta["example_value"]
+    added = [operands[0] for name, operands in found.steps if name in ("added", "taken")]
+    added += [] if found.scores.added is None else [found.scores.added]
+    if all(one.meta["example_value"].dtype == kind.dtype for one in added):
+        return True
+    earlier = node.graph.find_nodes(op="call_function", target=_autocast._enter_autocast)
+    return not earlier and not torch.is_autocast_enabled(kind.device.type)
 
 
 def _changed_between(node: Any, found: _Attention) -> bool:
-    """Return whether anything is changed between the products: they are computed where the last one is."""
+    """Return whether anything is changed between the products: they are computed where the last one is.
+
+    What is no tensor may change how all else is computed, as `torch.no_grad` does.
+    """
     between = node.prev
     while between is not found.chain[-1]:
-        if between not in found.chain and _changes(between):
+        if between not in found.chain and (_changes(between) or between.target in _MODES):
             return True
         between = between.prev
     return False
@@ -141,11 +171,13 @@ def _rewrite(graph: Any, node: Any, found: _Attention) -> None:
     with graph.inserting_before(node):
         query, key, value = (_turned(graph, side) for side in (*found.scores[:2], found.values.right))
         key = graph.call_method("transpose", (key, -2, -1))
-        like = found.chain[-1].meta["example_value"]
-        mask = _Mask(graph, found.scores.scale, found.scores.added, like)
+        mask = Mask(graph, found.scores.scale, found.chain[-1].meta["example_value"])
+        if found.scores.added is not None:
+            mask.added(found.scores.added)
         for name, operands in found.steps:
             getattr(mask, name)(*operands)
-        options = {"attn_mask": mask.found(), "dropout_p": found.rate, "scale": mask.scale}
+        query, given = mask.applied(query)
+        options = {"attn_mask": given, "dropout_p": found.rate, "scale": mask.scale}
         new = graph.call_function(_functional.scaled_dot_product_attention, (query, key, value), options)
         if found.values.order is not None:
             new = graph.call_method("permute", (new, found.values.order))
@@ -160,70 +192,13 @@ def _turned(graph: Any, side: tuple[Any, tuple[int, ...] | None]) -> Any:
     return array if order is None else graph.call_method("permute", (array, order))
 
 
-class _Mask:
-    """Gathers what is done to scores.
-
-    Args:
-        graph: where nodes are added.
-        scale: what products are multiplied by.
-        bias: what is added to them, if anything is.
-        like: scores.
-    """
-
-    def __init__(self, graph: Any, scale: float, bias: Any, like: Any) -> None:
-        self._graph, self.scale, self._bias = graph, scale, bias
-        dtype = torch.promote_types(like.dtype, torch.float32)
-        self._kind = {"dtype": dtype, "device": like.device}
-        self._keeps: Any = None
-        """Where scores are not -inf, as long as nothing else is added."""
-
-    def found(self) -> Any:
-        """Return the mask as PyTorch's function takes it."""
-        return self._keeps if self._bias is None else self._bias
-
-    def scaled(self, factor: float) -> None:
-        """Multiply the scores."""
-        self.scale *= factor
-        if self._bias is not None:
-            self._bias = self._graph.call_function(operator.mul, (self._bias, factor))
-
-    def added(self, bias: Any) -> None:
-        """Add something to the scores."""
-        if self._keeps is not None:
-            self._bias = self._graph.call_function(torch.where, (self._keeps, 0.0, self._number(-torch.inf)))
-            self._keeps = None
-        self._bias = bias if self._bias is None else self._graph.call_function(operator.add, (self._bias, bias))
-
-    def taken(self, bias: Any) -> None:
-        """Subtract something from the scores."""
-        self.added(self._graph.call_function(operator.neg, (bias,)))
-
-    def hidden(self, where: Any, score: float) -> None:
-        """Let scores be one that is very low."""
-        if self._bias is None and self._keeps is None and score == -torch.inf:
-            self._keeps = self._graph.call_function(torch.logical_not, (where,))
-            return
-        self.added(self._graph.call_function(torch.where, (where, self._number(score), 0.0)))
-
-    def shown(self, where: Any, score: float) -> None:
-        """Let scores be one that is very low everywhere else."""
-        if self._bias is None and self._keeps is None and score == -torch.inf:
-            self._keeps = where
-            return
-        self.added(self._graph.call_function(torch.where, (where, 0.0, self._number(score))))
-
-    def _number(self, value: float) -> Any:
-        return self._graph.call_function(torch.full, ((), value), self._kind)
-
-    def kept(self) -> None:
-        """Leave scores as they are: they are cast."""
-
-
 # What nodes are
 
 
 _CASTS = ("float", "half", "bfloat16", "double", "to", "type", "type_as")
 _PRODUCTS = ("matmul", "bmm", "__matmul__")
+_MODES = (torch._C._set_grad_enabled, _autocast._enter_autocast, _autocast._exit_autocast)
+"""What changes how all that comes after it is computed."""
 _NUMBERS = (int, float)
 
 
@@ -251,6 +226,12 @@ def _is_mask(node: Any) -> bool:
 def _is_alone(node: Any, *readers: Any) -> bool:
     """Return whether a node is a tensor that only some others read, its dtype if not its elements."""
     return _is_tensor(node) and {*node.users} <= {*readers}
+
+
+def _is_cast(node: Any) -> bool:
+    """Return whether a node casts floats to others of 16 bits or more."""
+    dtype = node.meta["example_value"].dtype
+    return _name(node) in _CASTS and dtype.is_floating_point and dtype.itemsize > 1
 
 
 def _is_same(one: Any, other: Any) -> bool:
@@ -282,7 +263,7 @@ def _is_softmax(node: Any) -> bool:
 
 def _dropout(node: Any) -> float | None:
     """Return the rate of a dropout, 0 where it is off, None where that is not known."""
-    rate, training = _argument(node, 1, "p", 0.5), _argument(node, 2, "training", True)
+    rate, training = _argument(node, 1, "p", 0.5), _argument(node, 2, "training", node.kwargs.get("train", True))
     if not isinstance(training, bool) or not isinstance(rate, _NUMBERS):
         return None
     return float(rate) if training else 0.0
@@ -290,7 +271,7 @@ def _dropout(node: Any) -> float | None:
 
 def _product(node: Any) -> _Product | None:
     """Return a node as a product of matrices, None where it is none."""
-    if not _is_tensor(node):
+    if not _is_tensor(node) or "out" in node.kwargs:
         return None
     name, args = _name(node), node.args
     if name in _PRODUCTS and len(args) == 2 and all(map(_is_tensor, args)):
@@ -330,10 +311,10 @@ def _einsum(formula: str, left: Any, right: Any) -> _Product | None:
 
 
 def _step(node: Any) -> tuple[str, tuple[Any, ...]] | None:
-    """Return what a node does to scores: a method of `_Mask`, the scores and its operands; None for anything else."""
+    """Return what a node does to scores: a method of `Mask`, the scores and its operands; None for anything else."""
     name, args = _name(node), node.args
     if name in _CASTS:
-        return "kept", args[:1]
+        return ("kept", args[:1]) if _is_cast(node) else None
     if name not in _STEPS or node.kwargs or len(args) != (3 if name in _OF_THREE else 2):
         return None
     found = _STEPS[name](*args)
@@ -342,8 +323,17 @@ def _step(node: Any) -> tuple[str, tuple[Any, ...]] | None:
 
 def _changes(node: Any) -> bool:
     """Return whether a node changes what it reads."""
-    name = _name(node)
-    return name in _IN_PLACE or (name.endswith("_") and not name.startswith("__")) or "out" in node.kwargs
+    name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
+    in_place = name in _IN_PLACE or (name.endswith("_") and not name.startswith("__"))
+    return in_place or "out" in node.kwargs or _is_told_to_change(node)
+
+
+def _is_told_to_change(node: Any) -> bool:
+    """Return whether a function has an option `inplace` that is on, as `relu` has."""
+    code = getattr(node.target, "__code__", None)
+    names = () if code is None else code.co_varnames[: code.co_argcount]
+    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    return given.get("inplace", False) is not False
 
 
 def _scaled(scores: Any, factor: Any) -> tuple[str, tuple[Any, ...]] | None:
