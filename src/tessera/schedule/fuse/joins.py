@@ -214,9 +214,9 @@ def _push(op: MapOp | CastOp) -> None:
 
 def _narrow(op: ConcatOp) -> None:
     """Let parts that are the wider form of others be joined before they are cast: nobody writes the wider form down."""
-    casts = [source.owner for source in op.sources if isinstance(source.owner, CastOp)]
     if op.result.first_use is None:
         return
+    casts = [source.owner for source in op.sources if isinstance(source.owner, CastOp)]
     narrow = {array_type(cast.source).dtype for cast in casts}
     wide = array_type(op.result).dtype
     if len(casts) < len(op.sources) or len(narrow) > 1 or narrow.pop().bits >= wide.bits:

@@ -72,7 +72,8 @@ Images enlarged by 4 gathers took 100 microseconds on an H200, and 126 with half
 """
 STRIDED_ACCESSES = 32
 """Of a thread to elements that are no neighbours in memory, each an instruction, where a program computes each element
-on its own."""
+on its own: pools of volumes by 2 x 2 x 2 took 14.2 microseconds on an H200 with 16 elements a thread, and 9.7 with 4;
+sines of places, with two loads and two stores of an element, 56 with 16 elements a thread, 49 with 8, and 61 with 4."""
 MOST_WARPS = 16
 BUSY_THREADS = 1024
 """Of a multiprocessor, each with 64 registers: with their loads under way memory is busy."""
