@@ -15,6 +15,7 @@ from tessera.target.records import TargetRecord
 Taker = Literal["kernels", "linalg"]
 BOTH: tuple[Taker, ...] = ("kernels", "linalg")
 
+_LIMIT = 2**31
 HOPPER = ("wgmma", "tma")
 """Features that warp roles take: warpgroup products, and bulk copies to feed them."""
 
@@ -27,7 +28,7 @@ class Knob:
         name: its name, in tuning spaces, options of passes and arguments of `ops.linalg`.
         meaning: what a value says.
         default: what holds where nobody fixes it: the value, or in words how it is chosen.
-        values: the values it can have, or a range of integers; empty for any positive integer.
+        values: the values it can have, or a range of integers; empty for any positive integer below 2^31.
         count: how many such values make one, as a tuple where there are several.
         takers: `kernels` in a tuning space, `linalg` as an argument of the products of `ops.linalg`.
         passes: the scheduling passes that read it.
@@ -59,7 +60,7 @@ class Knob:
             return f"{self.values[0]} to {self.values[-1]}" + f", by {self.values.step}" * (self.values.step > 1)
         if self.values:
             return f"one of {', '.join(map(str, self.values))}"
-        return "a positive integer" if self.count == 1 else f"a tuple of {self.count} positive integers"
+        return "a positive integer below 2^31" if self.count == 1 else f"a tuple of {self.count} positive integers"
 
     def accepts(self, value: object) -> bool:
         """Return whether a value is one that it can have."""
@@ -73,7 +74,7 @@ class Knob:
             return self.is_switch
         if not isinstance(value, Integral | str):
             return False
-        return value in self.values if self.values else isinstance(value, Integral) and int(value) > 0
+        return value in self.values if self.values else isinstance(value, Integral) and 0 < int(value) < _LIMIT
 
     def works_on(self, target: TargetRecord) -> bool:
         """Return whether a target has what it needs."""

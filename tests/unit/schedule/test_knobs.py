@@ -72,10 +72,10 @@ def test_products_take_what_is_declared() -> None:
 def bad_values(knob: Knob) -> list[Any]:
     others: list[Any] = ["few", 1.0, [2]]
     if knob.count > 1:
-        return [*others, 64, (64, 64), (64, 64, 0), (64, 64, True)]
+        return [*others, 64, (64, 64), (64, 64, 0), (64, 64, True), (64, 64, 2**31)]
     if isinstance(knob.values, range):
         return [*others, 0, True, knob.values[-1] + knob.values.step, *([25] if knob.values.step > 1 else [])]
-    return [*others, 3, 48] if knob.values else [*others, 0, -1, True]
+    return [*others, 3, 48] if knob.values else [*others, 0, -1, True, 2**31, 2**70]
 
 
 @pytest.mark.parametrize("name", CHOICES)
@@ -110,7 +110,7 @@ def test_the_other_name_of_a_knob() -> None:
     with pytest.raises(LanguageError, match="num_stages is 3 and stages is 2") as caught:
         Knobs.of({"stages": 2, "num_stages": 3})
     assert caught.value.code == "bad-knob"
-    with pytest.raises(LanguageError, match="num_stages is a positive integer, got 'two'"):
+    with pytest.raises(LanguageError, match=r"num_stages is a positive integer below 2\^31, got 'two'"):
         Knobs.of({"num_stages": "two"})
 
 

@@ -114,6 +114,7 @@ def test_a_pass_has_no_knobs_but_those_it_reads() -> None:
         ("warp-specialize{stages=few}", LanguageError, "bad-knob", "positive integer"),
         ("warp-specialize{stages=0}", LanguageError, "bad-knob", "positive integer"),
         ("warp-specialize{stages=-1}", LanguageError, "bad-knob", "positive integer"),
+        (f"warp-specialize{{stages={2**70}}}", LanguageError, "bad-knob", "positive integer"),
         ("warp-specialize{ping_pong=2}", LanguageError, "bad-knob", "0, 1"),
         ("warp-specialize{mma_kind=3}", LanguageError, "bad-knob", "wgmma, mma_sync, fma"),
         ("pair-tiles{cluster=3}", LanguageError, "bad-knob", "1, 2, 4"),
