@@ -63,7 +63,7 @@ class Pullback:
         self._wrt = None if wrt is None else tuple(wrt)
         self._made: dict[Any, list[_Made]] = {}
 
-    def __call__(self, /, *args: Any, cotangents: Any, **kwargs: Any) -> dict[str, Any]:
+    def __call__(self, /, *args: Any, cotangents: Any = (), **kwargs: Any) -> dict[str, Any]:
         """Return the gradients of tensors that the kernel has read.
 
         Args:
@@ -78,7 +78,7 @@ class Pullback:
 
         Raises:
             LanguageError: `no-adjoint`, with the line that has none.
-            CallError: an argument does not fit.
+            CallError: an argument does not fit; `argument-count` also for a call without `cotangents`.
         """
         try:
             return self._run(args, cotangents, kwargs)
@@ -182,9 +182,9 @@ def _by_name(outputs: Sequence[str], cotangents: Any, kernel: str) -> dict[str, 
     given = tuple(cast("Sequence[Any]", cotangents)) if several else (cotangents,)
     if len(given) != len(outputs):
         raise CallError(
-            f"{len(given)} cotangents for the {len(outputs)} tensors that {kernel} stores to",
+            f"{kernel} stores to {', '.join(outputs)}; cotangents given: {len(given)}",
             code="argument-count",
-            help=f"one for each of {', '.join(outputs)}, or a dictionary by name",
+            help="cotangents= one for each, in this order or in a dictionary by name",
         )
     return dict(zip(outputs, given, strict=True))
 
