@@ -1,4 +1,7 @@
-"""Sums that run from the end: `x.flip(1).cumsum(1).flip(1)`, which all gradients of running sums are, moves nothing."""
+"""Sums that run from the end: `x.flip(1).cumsum(1).flip(1)`, which all gradients of running sums are, moves nothing.
+
+Nor do two reversals, as the gradient of such a sum has them on each side.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ def reverse_sums(traced: Any) -> None:
     Args:
         traced: a graph of ATen ops; it is changed.
     """
-    changed = False
+    changed = _drop_pairs(traced.graph)
     for node in list(traced.graph.nodes):
         if node.target is not _aten.cumsum.default or not node.meta["val"].is_floating_point():
             continue
@@ -34,6 +37,27 @@ def reverse_sums(traced: Any) -> None:
     if changed:
         traced.graph.eliminate_dead_code()
         traced.recompile()
+
+
+def _drop_pairs(graph: Any) -> bool:
+    """Let what is reversed twice be what it was; return if anything is."""
+    found = False
+    for node in list(graph.nodes):
+        dims = node.target is _aten.flip.default and [dim % node.meta["val"].ndim for dim in node.args[1]]
+        if dims and _flips(node.args[0], dims):
+            before = node.args[0].args[0]
+            if _is_own(before) or all(user.op != "output" for user in node.users):
+                node.replace_all_uses_with(before)
+                found = True
+    return found
+
+
+def _is_own(node: Any) -> bool:
+    """Return whether a node gives memory of its own that is no result of the graph yet: another result may be it."""
+    schema = getattr(node.target, "_schema", None)
+    if node.op != "call_function" or schema is None or any(user.op == "output" for user in node.users):
+        return False
+    return all(one.alias_info is None for one in schema.returns)
 
 
 def _flips(node: Any, dims: list[int]) -> bool:
