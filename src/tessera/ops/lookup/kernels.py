@@ -8,6 +8,8 @@ On CPUs tokens are taken in turn, by one program for some columns: that costs le
 
 from __future__ import annotations
 
+from typing import Any
+
 import tessera as ts
 from tessera.ops.annotations import I64, Constant
 
@@ -119,6 +121,17 @@ def bounds(
             last[key] = (at + 1).to(ts.i32)
 
 
+@ts.function
+def sum_of(source: Any, tokens: Any, begin: Any, end: Any, n: Any, acc: Any, BT: Any, BN: Any):
+    """Return the sum of the rows of tokens from one to before another, in their order, of columns from `n` on."""
+    total = ts.tile.zeros((BT, BN), acc)
+    for t in ts.tile.range(begin, end, BT):
+        at = t + ts.tile.arange(BT, dtype=ts.i64)
+        token = ts.tile.where(at < end, ts.tile.load(tokens[at]), -1)
+        total = total + source[token, n : n + BN].to(acc)
+    return ts.tile.sum(total, 0)
+
+
 @ts.kernel
 def row_sums(
     grad: ts.Tensor[L, N, T],
@@ -132,13 +145,7 @@ def row_sums(
 ):
     """Add up the gradients of the tokens of each row, in their order."""
     for v, n in ts.tile.grid((V, 1), (N, BN)):
-        total = ts.tile.zeros((BT, BN), acc)
-        end = last[v]
-        for t in ts.tile.range(first[v], end, BT):
-            at = t + ts.tile.arange(BT, dtype=ts.i64)
-            token = ts.tile.where(at < end, ts.tile.load(tokens[at]), -1)
-            total = total + grad[token, n : n + BN].to(acc)
-        out[v, n : n + BN] = ts.tile.sum(total, 0)
+        out[v, n : n + BN] = sum_of(grad, tokens, first[v], last[v], n, acc, BT, BN)
 
 
 @ts.kernel
@@ -159,12 +166,8 @@ def scatter_rows(
         begin = first[v]
         end = last[v]
         if adds:
-            total = ts.tile.zeros((BT, BN), acc)
-            for t in ts.tile.range(begin, end, BT):
-                at = t + ts.tile.arange(BT, dtype=ts.i64)
-                token = ts.tile.where(at < end, ts.tile.load(tokens[at]), -1)
-                total = total + source[token, n : n + BN].to(acc)
-            out[v, n : n + BN] = x[v, n : n + BN].to(acc) + ts.tile.sum(total, 0)
+            found = sum_of(source, tokens, begin, end, n, acc, BT, BN)
+            out[v, n : n + BN] = x[v, n : n + BN].to(acc) + found
         else:
             token = tokens[ts.tile.maximum(end - 1, 0)]
             out[v, n : n + BN] = ts.tile.where(end > begin, source[token, n : n + BN], x[v, n : n + BN])
@@ -190,12 +193,7 @@ def scatter_runs(
         end = ts.tile.load(last[key])
         if (t == 0) | (key != before):
             if adds:
-                total = ts.tile.zeros((BT, BN), acc)
-                for s in ts.tile.range(t, end, BT):
-                    at = s + ts.tile.arange(BT, dtype=ts.i64)
-                    token = ts.tile.where(at < end, ts.tile.load(tokens[at]), -1)
-                    total = total + source[token, n : n + BN].to(acc)
-                found = ts.tile.sum(total, 0)
+                found = sum_of(source, tokens, t, end, n, acc, BT, BN)
                 if x is not None:
                     found = x[key, n : n + BN].to(acc) + found
                 out[key, n : n + BN] = found
