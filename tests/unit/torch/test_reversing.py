@@ -58,5 +58,7 @@ def test_nothing_is_moved_for_sums_from_the_end() -> None:
     torch.compile(returns, backend=compiled.backend)(x).sum().backward()
     assert [report.kernels for report in compiled.reports] == [1, 1]
     assert torch.compile(back_again, backend=compiled.backend)(x)[0].data_ptr() != x.data_ptr()
+    number = torch.tensor(1.5)
+    assert torch.compile(lambda x: x.flip(0).cumsum(0).flip(-1).flip(0) * 2, backend=compiled.backend)(number) == 3
     numbers = torch.arange(6).reshape(2, 3)
     assert torch.equal(torch.compile(returns, backend=compiled.backend)(numbers), returns(numbers))

@@ -26,7 +26,7 @@ def reverse_sums(traced: Any) -> None:
         if node.target is not _aten.cumsum.default or not node.meta["val"].is_floating_point():
             continue
         before, dims = node.args[0], [node.args[1] % max(node.meta["val"].ndim, 1)]
-        if not _flips(before, dims) or not node.users or not all(_flips(user, dims) for user in node.users):
+        if _reversed(before) != dims or not node.users or any(_reversed(user) != dims for user in node.users):
             continue
         node.args = (before.args[0], *node.args[1:])
         node.meta[FROM_THE_END] = True
@@ -43,8 +43,8 @@ def _drop_pairs(graph: Any) -> bool:
     """Let what is reversed twice be what it was; return if anything is."""
     found = False
     for node in list(graph.nodes):
-        dims = node.target is _aten.flip.default and [dim % node.meta["val"].ndim for dim in node.args[1]]
-        if dims and _flips(node.args[0], dims):
+        dims = _reversed(node)
+        if dims is not None and _reversed(node.args[0]) == dims:
             before = node.args[0].args[0]
             if _is_own(before) or all(user.op != "output" for user in node.users):
                 node.replace_all_uses_with(before)
@@ -60,8 +60,8 @@ def _is_own(node: Any) -> bool:
     return all(one.alias_info is None for one in schema.returns)
 
 
-def _flips(node: Any, dims: list[int]) -> bool:
-    """Return whether a node reverses some dimensions and nothing else."""
+def _reversed(node: Any) -> list[int] | None:
+    """Return the dimensions that a node reverses, None where it does anything else."""
     if not isinstance(node, torch.fx.Node) or node.target is not _aten.flip.default:
-        return False
-    return [dim % node.meta["val"].ndim for dim in node.args[1]] == dims
+        return None
+    return [dim % max(node.meta["val"].ndim, 1) for dim in node.args[1]]
