@@ -51,6 +51,19 @@ def test_sums_from_the_end(function: Callable[..., Any]) -> None:
             torch.testing.assert_close(got, other, rtol=1e-5, atol=1e-4 if dtype == torch.float32 else 1e-10)
 
 
+def test_results_of_sums_have_memory_of_their_own() -> None:
+    def twice(x: Any) -> Any:
+        y, z = x.flip(0).cumsum(0), x * 2
+        return y.flip(0), y.flip(0), z.flip(0).flip(0), z.flip(0).flip(0), z
+
+    torch._dynamo.reset()
+    x = torch.rand(5)
+    found = torch.compile(twice, backend=compiled.backend)(x)
+    assert len({one.data_ptr() for one in (x, *found)}) == 6
+    for got, wanted in zip(found, twice(x), strict=True):
+        torch.testing.assert_close(got, wanted)
+
+
 def test_nothing_is_moved_for_sums_from_the_end() -> None:
     torch._dynamo.reset()
     compiled.reports.clear()

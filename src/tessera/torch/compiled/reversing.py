@@ -28,6 +28,8 @@ def reverse_sums(traced: Any) -> None:
         before, dims = node.args[0], [node.args[1] % max(node.meta["val"].ndim, 1)]
         if _reversed(before) != dims or not node.users or any(_reversed(user) != dims for user in node.users):
             continue
+        if sum(map(_is_result, node.users)) > 1:  # each of them has memory of its own
+            continue
         node.args = (before.args[0], *node.args[1:])
         node.meta[FROM_THE_END] = True
         for user in list(node.users):
@@ -46,7 +48,7 @@ def _drop_pairs(graph: Any) -> bool:
         dims = _reversed(node)
         if dims is not None and _reversed(node.args[0]) == dims:
             before = node.args[0].args[0]
-            if _is_own(before) or all(user.op != "output" for user in node.users):
+            if _is_own(before) or not _is_result(node):
                 node.replace_all_uses_with(before)
                 found = True
     return found
@@ -55,9 +57,14 @@ def _drop_pairs(graph: Any) -> bool:
 def _is_own(node: Any) -> bool:
     """Return whether a node gives memory of its own that is no result of the graph yet: another result may be it."""
     schema = getattr(node.target, "_schema", None)
-    if node.op != "call_function" or schema is None or any(user.op == "output" for user in node.users):
+    if node.op != "call_function" or schema is None or _is_result(node):
         return False
     return all(one.alias_info is None for one in schema.returns)
+
+
+def _is_result(node: Any) -> bool:
+    """Return whether a node is a result of the graph."""
+    return any(user.op == "output" for user in node.users)
 
 
 def _reversed(node: Any) -> list[int] | None:
