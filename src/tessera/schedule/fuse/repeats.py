@@ -11,6 +11,7 @@ from collections.abc import Container
 
 from xdsl.ir import Block, Operation, SSAValue
 
+from tessera.ir.graph.deciding import maps_before
 from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.sums import PartsOp, ReduceOp
 from tessera.ir.graph.types import array_type
@@ -154,7 +155,7 @@ class Repeats:
 def compared(block: Block) -> set[Operation]:
     """Return the maps that compute floats which a graph compares for equality with others that are computed, too.
 
-    Another graph compares what this one returns, and the maxima of it.
+    Another graph compares what this one returns, and the maxima of it. What all kernels round alike is left out.
     """
     work = list[SSAValue]()
     returned = set[SSAValue]() if block.last_op is None else {*map(root_of, block.last_op.operands)}
@@ -163,17 +164,30 @@ def compared(block: Block) -> set[Operation]:
             work += () if any(isinstance(root_of(arg).owner, LOOSE) for arg in op.args) else op.args
         elif isinstance(op, ReduceOp | PartsOp) and op.fn.data in ("max", "min") and root_of(op.source) in returned:
             work.append(op.source)
-    work = [value for value in work if array_type(value).dtype.is_float]
-    found = set[Operation]()
-    while work:
-        owner = work.pop().owner
-        if not isinstance(owner, Operation) or owner in found:
-            continue
-        if isinstance(owner, MapOp | CastOp):
-            found.add(owner)
-        if isinstance(owner, MapOp | CastOp) or is_view(owner):
-            work += owner.operands
-    return found
+    owners = [root_of(value).owner for value in work if array_type(value).dtype.is_float]
+    maps = [owner for owner in owners if isinstance(owner, MapOp | CastOp)]
+    chains = [{one, *maps_before(one)} for one in maps]
+    return set[Operation]().union(*(chain for chain in chains if any(map(_may_differ, chain))))
+
+
+def _may_differ(op: Operation) -> bool:
+    """Return whether kernels may round an op in several ways: sums of products, and functions with several forms."""
+    if not isinstance(op, MapOp):
+        return False
+    record = FUNCTIONS[op.fn.data]
+    if record.special or record.ulp is not None:
+        return True
+    if op.fn.data not in ("add", "sub"):
+        return False
+    sources = [_narrow_of(root_of(arg)).owner for arg in op.args]
+    return any(isinstance(one, MapOp) and one.fn.data == "mul" for one in sources)
+
+
+def _narrow_of(value: SSAValue) -> SSAValue:
+    """Return what is cast, if anything."""
+    while isinstance(value.owner, CastOp):
+        value = root_of(value.owner.source)
+    return value
 
 
 def chain_of(value: SSAValue, within: Container[Operation]) -> set[Operation]:
