@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from rich.console import Console
@@ -41,6 +41,7 @@ import tessera as ts  # noqa: E402
 from tessera.driver.loaded import LoadedKernel  # noqa: E402
 
 Call = Callable[[], Any]
+Work = TypeVar("Work")
 
 PAUSE_S = 0.05
 """OpenBLAS, OpenMP and our own workers spin for a while after their last job."""
@@ -134,6 +135,16 @@ def lines_of(path: Path | None) -> Iterator[Callable[[Sequence[Any]], None]]:
             file.flush()
 
         yield write
+
+
+def begun_within(minutes: float | None, works: Iterable[tuple[str, Work]]) -> Iterator[tuple[str, Work]]:
+    """Yield works with their names; none begins after some minutes, if those are given."""
+    end = time.monotonic() + 60 * minutes if minutes else None
+    for name, work in works:
+        if end is not None and time.monotonic() > end:
+            print(f"{minutes} minutes are over before {name!r}", file=sys.stderr)
+            return
+        yield name, work
 
 
 def torch_or_none() -> Any:

@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from foundation import in_processes, lines_of, torch_or_none
+from foundation import begun_within, in_processes, lines_of, torch_or_none
 from graph_more import Drawn, more_ops
 from graph_more_chains import more_chains
 from graph_ops import chains, single
@@ -274,11 +274,7 @@ def _chosen(torch: Any, args: argparse.Namespace) -> Iterator[tuple[str, Callabl
 
 def _outcomes(torch: Any, args: argparse.Namespace) -> Iterator[tuple[Any, ...] | str]:
     """Yield a line of the table for each work, or what is wrong with it."""
-    end = time.monotonic() + 60 * args.minutes if args.minutes else None
-    for name, make in _chosen(torch, args):
-        if end is not None and time.monotonic() > end:
-            print(f"{args.minutes} minutes are over before {name!r}", file=sys.stderr)
-            return
+    for name, make in begun_within(args.minutes, _chosen(torch, args)):
         try:
             yield _measure(torch, name, make(), args)
         except Exception as error:

@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from foundation import lines_of, torch_or_none
+from foundation import begun_within, lines_of, torch_or_none
 from network import Network, Scale
 from rich.console import Console
 from rich.table import Table
@@ -201,13 +201,9 @@ def main() -> int:
         "ATen",
     )
     lines: list[tuple[Any, ...]] = []
-    end = time.monotonic() + 60 * args.minutes if args.minutes else None
     with lines_of(args.csv) as write:
         write(columns)
-        for network in _chosen(args.only):
-            if end is not None and time.monotonic() > end:
-                print(f"{args.minutes} minutes are over before {network.name!r}", file=sys.stderr)
-                break
+        for _, network in begun_within(args.minutes, _chosen(args.only)):
             lines.append(_line(torch, network, args))
             write(lines[-1])
     table = Table(*columns)
@@ -217,8 +213,8 @@ def main() -> int:
     return int(any(line[8] > 2 for line in lines))
 
 
-def _chosen(parts: Sequence[str]) -> list[Network]:
-    return [one for name, one in networks().items() if not parts or any(part in name for part in parts)]
+def _chosen(parts: Sequence[str]) -> list[tuple[str, Network]]:
+    return [(name, one) for name, one in networks().items() if not parts or any(part in name for part in parts)]
 
 
 def _line(torch: Any, network: Network, args: argparse.Namespace) -> tuple[Any, ...]:

@@ -109,6 +109,14 @@ def root_of(value: SSAValue) -> SSAValue:
     return value
 
 
+def origin_of(value: SSAValue) -> SSAValue:
+    """Return what a value repeats, or has in another dtype."""
+    value = root_of(value)
+    while isinstance(value.owner, CastOp):
+        value = root_of(value.owner.source)
+    return value
+
+
 def insert(made: list[Operation], before: Operation) -> None:
     """Put ops before another, with its place in the source."""
     block = before.parent_block()

@@ -7,7 +7,7 @@ gradient of a maximum compares all elements with it, is therefore computed once.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container
+from collections.abc import Container, Iterable, Iterator
 
 from xdsl.ir import Block, Operation, SSAValue
 
@@ -18,7 +18,7 @@ from tessera.ir.graph.types import array_type
 from tessera.numerics.functions import FUNCTIONS
 from tessera.schedule.fuse.apart import MOST_INPUTS
 from tessera.schedule.fuse.group import Group, reads_of
-from tessera.schedule.fuse.places import LOOSE, NONE, is_view, root_of
+from tessera.schedule.fuse.places import LOOSE, NONE, is_view, origin_of, root_of
 
 MOST_REPEATED = 12
 REPEATED = 64
@@ -92,31 +92,25 @@ class Repeats:
                 for group in groups:
                     group.repeated.add(op)
 
-    def _readers_of(self, op: Operation, group: Group) -> set[Group]:
-        """Return the groups that read what an op of a group gives, none where anything else does, or nothing."""
-        found = set[Group]()
-        work = [use.operation for use in op.results[0].uses]
-        while work:
-            user = work.pop()
-            home = self._home.get(user)
-            if home is not None:
-                found.add(home)
-            elif is_view(user):
-                work += [use.operation for use in user.results[0].uses]
-            else:
-                return set()
-        return found - {group}
-
-    def _is_written(self, op: Operation, absorbed: Container[Operation] = ()) -> bool:
-        """Return whether anything but groups reads what an op gives, so that it is in memory."""
-        work = [use.operation for use in op.results[0].uses]
+    @staticmethod
+    def _users(ops: Iterable[Operation], absorbed: Container[Operation] = ()) -> Iterator[Operation]:
+        """Yield what reads what some ops give, through views and what each reader has for itself."""
+        work = [use.operation for op in ops for use in op.results[0].uses]
         while work:
             user = work.pop()
             if is_view(user) or user in absorbed:
                 work += [use.operation for use in user.results[0].uses]
-            elif user not in self._home:
-                return True
-        return False
+            else:
+                yield user
+
+    def _readers_of(self, op: Operation, group: Group) -> set[Group]:
+        """Return the groups that read what an op of a group gives, none where anything else does, or nothing."""
+        homes = [self._home.get(user) for user in self._users([op])]
+        return set[Group]() if None in homes else {home for home in homes if home is not None} - {group}
+
+    def _is_written(self, op: Operation, absorbed: Container[Operation] = ()) -> bool:
+        """Return whether anything but groups reads what an op gives, so that it is in memory."""
+        return any(user not in self._home for user in self._users([op], absorbed))
 
     def _is_cheap(self, group: Group, absorbed: set[Operation]) -> bool:
         """Return whether all who read a group may as well compute it: it is small, or reads no more than it writes."""
@@ -136,20 +130,9 @@ class Repeats:
 
     def _readers(self, group: Group, absorbed: set[Operation]) -> set[Group] | None:
         """Return the groups that read a group's results, None where anything else does."""
-        found = set[Group]()
-        work = [use.operation for op in group.places for use in op.results[0].uses]
-        while work:
-            user = work.pop()
-            if user in group.places:
-                continue
-            home = self._home.get(user)
-            if home is not None:
-                found.add(home)
-            elif is_view(user) or user in absorbed:
-                work += [use.operation for use in user.results[0].uses]
-            else:
-                return None
-        return found
+        users = self._users(group.places, absorbed)
+        homes = [self._home.get(user) for user in users if user not in group.places]
+        return None if None in homes else {home for home in homes if home is not None}
 
 
 def compared(block: Block) -> set[Operation]:
@@ -179,15 +162,8 @@ def _may_differ(op: Operation) -> bool:
         return True
     if op.fn.data not in ("add", "sub"):
         return False
-    sources = [_narrow_of(root_of(arg)).owner for arg in op.args]
+    sources = [origin_of(arg).owner for arg in op.args]
     return any(isinstance(one, MapOp) and one.fn.data == "mul" for one in sources)
-
-
-def _narrow_of(value: SSAValue) -> SSAValue:
-    """Return what is cast, if anything."""
-    while isinstance(value.owner, CastOp):
-        value = root_of(value.owner.source)
-    return value
 
 
 def chain_of(value: SSAValue, within: Container[Operation]) -> set[Operation]:

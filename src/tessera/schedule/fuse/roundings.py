@@ -15,13 +15,13 @@ computes where an image is read, and one that computes how much each pixel count
 from __future__ import annotations
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation
 
 from tessera.ir.graph.deciding import compares, makes_whole, maps_before
 from tessera.ir.graph.points import CastOp, MapOp
 from tessera.ir.graph.structure import GraphOp
 from tessera.ir.graph.types import array_type
-from tessera.schedule.fuse.places import LOOSE, root_of
+from tessera.schedule.fuse.places import LOOSE, origin_of, root_of
 
 
 def keep_compared(graph: GraphOp) -> None:
@@ -58,12 +58,5 @@ def _compares(op: MapOp) -> bool:
     """Return whether an op compares two numbers, none of which is known."""
     if not compares(op):
         return False
-    left, right = (_origin(root_of(arg)) for arg in op.args)
+    left, right = map(origin_of, op.args)
     return left is not right and not any(isinstance(one.owner, LOOSE) for one in (left, right))
-
-
-def _origin(value: SSAValue) -> SSAValue:
-    """Return what a value repeats, or has in another dtype."""
-    while isinstance(value.owner, CastOp):
-        value = root_of(value.owner.source)
-    return value
