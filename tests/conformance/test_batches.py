@@ -468,3 +468,26 @@ def _to_send(width: int) -> Callable[[np.random.Generator], list[Any]]:
 )
 def test_places(case, backend):
     check(case, backend)
+
+
+# Any dimension may be the long one
+
+
+def _sums_of_four(x: ts.Tensor["a", "b", "c", 6, ts.i32], y: ts.Tensor["a", "b", "c", 6, ts.i32]):
+    for i, j, k in ts.tile.grid((a, 1), (b, 1), (c, 1)):
+        y[i, j, k, :] = x[i, j, k, :] - ts.tile.sum(x[i, j, k, :])
+
+
+@conformance(
+    [
+        Case(
+            "x".join(map(str, sizes)),
+            _sums_of_four,
+            lambda rng, sizes=sizes: [_ints(rng, *sizes, 6), Output((*sizes, 6), ts.i32)],
+            lambda x, _: x - x.sum(3, keepdims=True),
+        )
+        for sizes in ((70, 2, 1), (2, 70, 1), (1, 2, 70), (5, 4, 3), (40, 40, 2))
+    ]
+)
+def test_long_dimensions(case, backend):
+    check(case, backend)

@@ -55,8 +55,9 @@ MOST_ELEMENTS = 8192
 """Of the largest tile of a block that takes more programs to move so many."""
 PROGRAMS_PER_MULTIPROCESSOR = 2
 """As many are kept where the grid's size is known: too few large programs leave multiprocessors idle."""
-MOST_LAUNCHES = 3
-"""Of one that chooses by its sizes: each is compiled."""
+MOST_LAUNCHES = 4
+"""Of one that chooses by its sizes: each is compiled. The last of them is for the outermost dimension that may be long,
+as a batch is."""
 
 
 @dataclass(frozen=True)
@@ -86,14 +87,13 @@ class BatchProgramsPass(GridPass):
         if known:
             axes.sort(key=lambda axis: -wanted[axis])
         reasons, fitting = list[str](), dict[int, GridOp]()
-        for axis in axes:
+        room = 1 if known or self.knobs.batch else MOST_LAUNCHES - (grid.guard is not None)
+        while axes and len(fitting) < room:
+            axis = axes.pop(-1 if 0 < len(fitting) == room - 1 else 0)
             try:
                 fitting[axis] = batch_of(kernel, grid, axis, wanted[axis]).grid_of_batches()
             except Apart as reason:
                 reasons.append(f"programs of dimension {axis} run apart: {reason}")
-                continue
-            if known or self.knobs.batch or len(fitting) == MOST_LAUNCHES - (grid.guard is not None):
-                break
         if fitting:
             _replace(grid, fitting, wanted)
         elif reasons:

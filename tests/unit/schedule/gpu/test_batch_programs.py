@@ -119,6 +119,37 @@ def test_no_more_run_together_than_there_are() -> None:
     assert "8 neighbouring programs of dimension 1" in note(short, "m")
 
 
+def of_four(x: ts.Tensor["a", "b", "c", 32, ts.f32], y: ts.Tensor["a", "b", "c", 32, ts.f32]):
+    for i, j, k in ts.tile.grid((a, 1), (b, 1), (c, 2)):
+        y[i, j, k : k + 2, :] = x[i, j, k : k + 2, :] * 2
+
+
+def of_five(x: ts.Tensor["a", "b", "c", "d", 32, ts.f32], y: ts.Tensor["a", "b", "c", "d", 32, ts.f32]):
+    for i, j, k, h in ts.tile.grid((a, 1), (b, 1), (c, 1), (d, 1)):
+        total = ts.tile.sum(x[i, j, k, h, :])
+        y[i, j, k, h, :] = x[i, j, k, h, :] * total
+
+
+@pytest.mark.parametrize(("kernel", "dimensions"), [(of_four, (2, 1, 0)), (of_five, (3, 2, 1, 0))])
+def test_whichever_dimension_is_long_has_a_launch(kernel: Callable[..., Any], dimensions: tuple[int, ...]) -> None:
+    said = note(kernel, "abcd"[: len(dimensions)])
+    assert [int(found) for found in re.findall(r"programs of dimension (\d)", said)] == list(dimensions)
+
+
+def of_six(
+    x: ts.Tensor["a", "b", "c", "d", "e", 32, ts.f32],
+    y: ts.Tensor["a", "b", "c", "d", "e", 32, ts.f32],
+):
+    for i, j, k, h, l in ts.tile.grid((a, 1), (b, 1), (c, 1), (d, 1), (e, 1)):  # noqa: E741
+        total = ts.tile.sum(x[i, j, k, h, l, :])
+        y[i, j, k, h, l, :] = x[i, j, k, h, l, :] * total
+
+
+def test_the_last_launch_is_for_the_outermost_dimension() -> None:
+    found = re.findall(r"programs of dimension (\d)", note(of_six, "abcde"))
+    assert found == ["4", "3", "2", "0"]
+
+
 def test_the_knob_decides() -> None:
     assert "32 neighbouring" in note(cases._numbers, "m", batch=32)  # pyright: ignore[reportPrivateUsage]
     assert note(cases._numbers, "m", batch=1) == ""  # pyright: ignore[reportPrivateUsage]
