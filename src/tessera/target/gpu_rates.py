@@ -134,12 +134,14 @@ REALIGNED_RATE = {
 }
 REALIGNED_TERMS = 64
 REALIGNED_STEP = 1.6e-6
+REALIGNED_ACROSS = 1.7
 REALIGNED_WARPS = 16
 REALIGNED_START = 0.08e-6
 REALIGNED_SOONER = 2.3e-6
 """Of products whose rows may begin at any element: parts of the matrix units' rate that tiles reach, terms of a step,
-the seconds that one of 64 x 64 takes at least, warps of a multiprocessor, seconds before the first step, and those by
-which such a launch starts sooner than a warp-specialised one."""
+the seconds that one of 64 x 64 takes at least, by how much it takes longer where the left operand is stored by columns
+(1.6 and 1.8 times as long as predicted without on an H200: 9375x57x1792, 77x10496x1066), warps of a multiprocessor,
+seconds before the first step, and those by which such a launch starts sooner than a warp-specialised one."""
 PART_TERMS = 256
 """Of a product, terms of a step or of several that are worth a program of their own: less costs more than it saves."""
 MOST_PARTS = 64

@@ -186,7 +186,7 @@ def _tile(problem: Problem, target: TargetRecord, choice: Choice, tiles: int) ->
     if choice.path == "wgmma":
         left += _past(block_m, problem.m, problem.a, problem.a_major) * machine.cache
         right += _past(block_n, problem.n, problem.b, problem.b_major) * machine.cache
-    alone = min(machine.units / max(min(tiles, machine.units), 1), gpu.ALONE)
+    alone = min(idle, gpu.ALONE)
     return compute, depth * (left + right) / (machine.cache * alone)
 
 
@@ -241,6 +241,8 @@ def _realigned(problem: Problem, target: TargetRecord, choice: Choice) -> float:
     parts = parts_of(problem, target, block, tiles) if choice.split == 1 else choice.split
     work = 2.0 * prod(block) * problem.k / parts / (target.machine.flops * gpu.REALIGNED_RATE.get(block, 0.1))
     steps = ceil(problem.k / parts / gpu.REALIGNED_TERMS) * gpu.REALIGNED_STEP * sum(block) / 128
+    if problem.a_major == "other" and not problem.a_aligned:
+        steps *= gpu.REALIGNED_ACROSS
     programs, together = tiles * parts, units * (gpu.REALIGNED_WARPS // choice.warps)
     fixed = gpu.REALIGNED_START + _ending(problem, choice) + _meeting(problem, block, parts)
     return max(programs / units * work, ceil(programs / together) * steps) + ceil(programs / together) * fixed
