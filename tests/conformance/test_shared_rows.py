@@ -12,7 +12,8 @@ from tessera.numerics.tolerances import Tolerance
 from tessera.schedule.hopper import share_rows
 from tests.conformance.data import normal
 from tests.conformance.harness import Case, Output, Updated, check, conformance
-from tests.conformance.test_held_rows import centred
+from tests.conformance.test_held_rows import LIE, centred, converted, held, weighted
+from tests.conformance.test_rows_anywhere import ALIKE, rows
 
 M = 3
 BACKENDS = ("interp", "scheduled-sm_90a", "ptx-sm_90a", "cuda")
@@ -92,6 +93,8 @@ def _ends(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 SIZES = {2: (64, 72, 136), 3: (96, 104), 4: (256, 264), 5: (248,), 7: (440,), 8: (512, 520)}
 """By programs: parts that divide a row, and others, the last of which is short or has one access."""
+ANYWHERE = {2: (63, 65), 3: (103,), 4: (253,), 5: (251,), 7: (447,), 8: (509, 515)}
+"""The same of rows that begin at any element."""
 
 
 def _exact(dt: DType, programs: int, size: int) -> list[Case]:
@@ -113,7 +116,8 @@ def _exact(dt: DType, programs: int, size: int) -> list[Case]:
 EXACT_CASES = [
     replace(case, backends=BACKENDS)
     for dt, every in ((ts.f32, True), (ts.bf16, False), (ts.i32, False), (ts.f64, False))
-    for programs, sizes in SIZES.items()
+    for found in (SIZES, ANYWHERE)
+    for programs, sizes in found.items()
     for size in (sizes if every else sizes[:1])
     for case in _exact(dt, programs, size)
 ]
@@ -166,13 +170,69 @@ def _sums(dt: DType, programs: int, size: int) -> list[Case]:
     [
         case
         for dt in (ts.f32, ts.bf16)
-        for programs, sizes in SIZES.items()
+        for found in (SIZES, ANYWHERE)
+        for programs, sizes in found.items()
         for size in sizes[:2]
         for case in _sums(dt, programs, size)
     ]
 )
 def test_rows_that_need_sums_are_shared(case: Case, backend: str):
     check(case, backend)
+
+
+@conformance(
+    [
+        held(make, name, n, *lie, {"share_rows": programs})
+        for make, name, sizes in (
+            (centred, "bf16", (4133, 5002)),
+            (converted, "bf16", (4133, 5002)),
+            (centred, "f32", (2200, 3071)),
+            (weighted, "f32", (2201,)),
+            (centred, "u8", (8309,)),
+        )
+        for programs, n in zip((2, 3), sizes, strict=False)
+        for lie in (ALIKE, LIE, ((1, 0, 0), (0, 0, 0)), ((0, 1, 2), (3, 1, 5)))
+    ]
+)
+def test_shared_rows_lie_anywhere(case: Case, backend: str):
+    check(case, backend)
+
+
+def narrowed(x: ts.Tensor["m", "n", ts.f32], w: ts.Tensor["n", ts.u8], y: ts.Tensor["m", "n", ts.f16]):
+    for i in ts.tile.grid((m, 1)):
+        row = x[i, :]
+        y[i, :] = row - ts.tile.min(row) + w[:]
+
+
+@conformance(
+    [
+        Case(
+            f"{n}-{before}",
+            narrowed,
+            lambda rng, n=n, before=before: [
+                rows(rng, n, ts.f32, before, 0),
+                rng.integers(0, 99, n).astype(np.uint8),
+                Updated(rows(rng, n, ts.f16, 0, 0)),
+            ],
+            lambda x, w, _y: (x - x.min(1, keepdims=True) + w).astype(np.float16),
+            knobs={"share_rows": 2, "batch": 1},
+            backends=BACKENDS,
+        )
+        for n in (160, 2208, 2209)
+        for before in (0, 1)
+    ]
+)
+def test_vectors_of_narrower_elements_lie_as_they_do(case: Case, backend: str):
+    check(case, backend)
+
+
+@pytest.mark.parametrize("width", [4133, 81645])
+def test_rows_that_lie_anywhere_are_shared_at_aligned_places(width: int):
+    kernel = ts.kernel.autotune(space={"share_rows": [6]})(softmax(ts.bf16))
+    made = ts.compile(kernel, target="sm_90a", dims={"n": width}, share_rows=6, dump=["tirh", "ptx"])
+    assert "6 programs share a row" in str(made.dumps["tirh"])
+    assert "st.global.v4.b32" in str(made.dumps["ptx"])
+    assert all(kernel["spill_store_bytes"] == 0 for kernel in made.reflection["kernels"].values())
 
 
 @pytest.mark.parametrize("size", [96, 520])

@@ -992,7 +992,7 @@ _LONG = (
     _in_chunks(
         "aligned-chunks-in-place-are-computed-twice",
         "schedule/gpu/chunk_tiles.py",
-        "again=not _is_in_place(passes)",
+        "again=not is_in_place(passes)",
         "again=True",
     ),
     _in_chunks(

@@ -195,10 +195,12 @@ def _checked(
     """Return the axes along which a box, or what its tile is padded to, may reach past the tensor."""
     arg = params.position(op.tensor)
     inside = (decisions.INSIDE.of(op) or 0) if isinstance(op, Operation) else 0
+    # What the tiles of boxes along chunks are padded to has bounds of its own (`tile`).
+    along = isinstance(op, LoadOp | StoreOp) and decisions.ALIGNED.on(op)
     return tuple(
         axis
         for axis in range(len(op.size_list))
-        if not (inside >> axis & 1 and physical.get(axis, 1) == op.size_list[axis])
+        if not (inside >> axis & 1 and (along or physical.get(axis, 1) == op.size_list[axis]))
         and not _inside(params.kernel, params, op, arg, axis, physical.get(axis, 1), divisor)
     )
 
@@ -290,8 +292,10 @@ def _vector(
     else:
         limit = aligned_elements(params, arg, unit, len(op.size_list), element_bytes)
         limit = gcd(limit, divisor(op.offsets[unit]))
-    if unit not in checked or _early(op):
+    if _early(op):
         return max(limit, 1), False
+    if unit not in checked:
+        return max(gcd(limit, op.size_list[unit]) if looked_at else limit, 1), False
     known = params.known_size(arg, unit)
     limit = max(gcd(limit, op.size_list[unit]), 1)
     whole = max(gcd(limit, info.dim_div[unit] if known is None else known), 1)

@@ -40,12 +40,15 @@ def test_default_layout_holds_every_element_and_neighbours_lanes(shape: tuple[in
         assert layout.apply(lane=1)[last] == run
 
 
-@pytest.mark.parametrize(("rows", "along"), [(8, 32), (16, 16), (32, 8), (64, 8)])
-def test_lanes_share_a_row_that_is_reduced_as_far_as_warps_have_other_rows_and_128_bytes_lie_together(
-    rows: int, along: int
+@pytest.mark.parametrize(
+    ("rows", "bytes_", "along"),
+    [(8, 32, 32), (16, 32, 16), (32, 32, 8), (64, 32, 4), (256, 32, 2), (256, 128, 8), (256, 16, 1)],
+)
+def test_lanes_share_a_row_that_is_reduced_as_far_as_warps_have_other_rows_and_bytes_lie_together(
+    rows: int, bytes_: int, along: int
 ) -> None:
     shape, bf16 = (rows, 256), 2
-    placements = Placements(target_named("sm_80"), 8, {shape: bf16}, reduced=frozenset({(shape, 1)}))
+    placements = Placements(target_named("sm_80"), 8, {shape: bf16}, reduced={(shape, 1): bytes_})
     layout = placements.default(shape)
     assert layout.is_surjective
     lanes = [layout.apply(lane=lane) for lane in range(32)]

@@ -60,7 +60,7 @@ def shared_load(emitter: SimtEmitter, op: Any, layout: LinearLayout, axis: int, 
     others = tuple(_number(value) for place, value in enumerate(op.offsets) if place != unit)
     bounds = tuple(_number(op.sizes[place]) for place in op.checked_list)
     strides = tuple(map(_number, op.strides))
-    box = (op.pointer, others, _number(root), strides, bounds, op.axis_list, op.checked_list, layout)
+    box = (op.pointer, others, _number(root), strides, bounds, op.axis_list, op.checked_list, layout, op.tile)
 
     def shared(at: Sequence[int], count: int) -> list[str]:
         place = tuple(step + apart if along == axis else step for along, step in enumerate(at))

@@ -64,6 +64,7 @@ class BoxAddresses:
         self._ends: dict[tuple[int, int], str] = {}
         self._rests: dict[int, str] = {}
         self.early = early_axis(op)
+        self.tile = [size.data for size in op.tile] if isinstance(op, LoadOp | StoreOp) else []
         self.starts = [self._start(axis) for axis in range(len(op.offsets))]
         self.base = self._base()
 
@@ -148,7 +149,18 @@ class BoxAddresses:
                 size = self.emitter.unit(self.op.sizes[axis])
                 self._limits[axis, step] = self.emitter.ops.compare("ult", I64, place, size)
             result = self.emitter.both(result, self._limits[axis, step])
+        for along, size in enumerate(self.tile):
+            if along != apart and self.axes[along] not in self.checked:
+                result = self.emitter.both(result, self._in_tile(at, along, size))
         return result
+
+    def _in_tile(self, at: Sequence[int], along: int, size: int) -> str | None:
+        """Return whether an element lies in the tile along an axis that has no other bounds, None if it always does."""
+        assert self.layout is not None
+        if at[along] + self._reach(along) < size:
+            return None
+        place = self.emitter.ops.binary("add", I32, self.emitter.thread_part(self.layout, along), str(at[along]))
+        return self.emitter.ops.compare("ult", I32, place, str(size))
 
     def touches(self, at: Sequence[int], along: int, count: int, behind: str = "0") -> str | None:
         """Return whether the tensor has one of neighbours of a box that begins early, None when it always has.
@@ -204,7 +216,9 @@ class BoxAddresses:
         return axis not in self.checked or (known is not None and 0 <= first and last + count <= known)
 
     def is_outside(self, at: Sequence[int]) -> bool:
-        """Return whether that element of every thread is known to be outside the tensor."""
+        """Return whether that element of every thread is known to be outside the tensor, or the tile."""
+        if any(step >= size for step, size in zip(at, self.tile, strict=False)):
+            return True
         for axis in self.checked:
             first, _, size = self._reached(axis, self._step(axis, at))
             if size is not None and first >= size:
@@ -222,12 +236,17 @@ class BoxAddresses:
             start = 0
         if start is None or size is None:
             return 0, 0, None
+        reach = self._reach(self.axes.index(axis)) if axis in self.axes else 0
+        return int(start) + step - sooner, int(start) + step + reach, int(size)
+
+    def _reach(self, along: int) -> int:
+        """Return the place along an axis of the fragment of the last thread."""
         reach = 0
-        if self.layout is not None and axis in self.axes:
+        if self.layout is not None:
             for dim in (LANE, WARP):
                 for vector in self.layout.in_bases(dim):
-                    reach |= vector[self.axes.index(axis)]
-        return int(start) + step - sooner, int(start) + step + reach, int(size)
+                    reach |= vector[along]
+        return reach
 
 
 def early_axis(op: Any) -> int | None:
@@ -453,7 +472,9 @@ def emit_store(emitter: SimtEmitter, op: StoreOp) -> None:
     aligned = emitter.ops.compare("eq", I64, box.behind(vector * dtype.bytes), "0")
     with emitter.some_threads(aligned, "wide"), box.branch():
         store(vector)
-    shifts = masks is None and op.cut is None and box.axes[axis] not in box.checked  # runs are inside as a whole
+    # runs are inside as a whole
+    whole = box.axes[axis] not in box.checked and (not box.tile or box.tile[axis] % (vector * layout.lanes) == 0)
+    shifts = masks is None and op.cut is None and whole
     with emitter.some_threads(emitter.fn.assign(f"xor i1 {aligned}, true"), "single"), box.branch():
         if shifts and passes_on(layout, axis, vector, dtype):
             store_runs()

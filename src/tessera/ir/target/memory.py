@@ -56,6 +56,8 @@ def _verify_box(op: LoadOp | StoreOp | MemcpyOp) -> None:
         raise VerifyException("a box has one offset, stride and size per tensor dimension")
     if any(not 0 <= axis < rank for axis in (*op.axis_list, *op.checked_list)):
         raise VerifyException("an axis of the box does not exist")
+    if not isinstance(op, MemcpyOp) and len(op.tile) not in (0, len(op.axis_list)):
+        raise VerifyException("a tile has one size for each axis of the box")
 
 
 @op_definition
@@ -66,7 +68,8 @@ class LoadOp(TesseraOp, Box):
     With `cut`, the tensor may end within an access. With `early`, the box begins up to so many elements before the
     tensor, of which it has all neighbours: the tensor may begin and end within accesses, which are aligned if not
     `seen`. With `behind`, the box begins so many elements behind where an access of `vector` elements may begin, and
-    the tensor ends with one: the accesses around are loaded.
+    the tensor ends with one: the accesses around are loaded. With `tile`, the box has so many elements along each axis,
+    of which the fragment has more.
     """
 
     name = "tessera_target.load"
@@ -83,6 +86,7 @@ class LoadOp(TesseraOp, Box):
     cut = opt_prop_def(UnitAttr)
     early = prop_def(ArrayAttr[IntAttr])
     behind = prop_def(ArrayAttr[IntAttr])
+    tile = prop_def(ArrayAttr[IntAttr])
     result = result_def()
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(*effect(Effect.MEMORY, reads_only=True))
@@ -91,7 +95,7 @@ class LoadOp(TesseraOp, Box):
         "$pointer `[` $offsets `]` `strides` `[` $strides `]` `sizes` `[` $sizes `]` "
         "`axes` custom<Ints>($axes) (`checked` custom<Ints>($checked)^)? `vector` custom<Int>($vector) "
         "(`seen` $seen^)? (`cut` $cut^)? (`early` custom<Ints>($early)^)? (`behind` custom<Ints>($behind)^)? "
-        "(`mask` $mask^ `:` type($mask))? (`fill` $fill^ `:` type($fill))? attr-dict "
+        "(`tile` custom<Ints>($tile)^)? (`mask` $mask^ `:` type($mask))? (`fill` $fill^ `:` type($fill))? attr-dict "
         "`:` type($pointer) `->` type($result)"
     )
 
@@ -111,6 +115,7 @@ class LoadOp(TesseraOp, Box):
         cut: bool = False,
         behind: int = 0,
         early: int = 0,
+        tile: Sequence[int] = (),
     ):
         super().__init__(
             operands=[pointer, list(offsets), list(strides), list(sizes), mask, fill],
@@ -122,6 +127,7 @@ class LoadOp(TesseraOp, Box):
                 "cut": UnitAttr() if cut else None,
                 "early": ints([early] if early else ()),
                 "behind": ints([behind] if behind else ()),
+                "tile": ints(tile),
             },
             result_types=[result],
         )
@@ -140,7 +146,8 @@ class StoreOp(TesseraOp, Box):
 
     Where `stream` is true, nothing reads the elements soon: they may go past the caches. With `seen`, accesses move
     `vector` elements where the box begins at a multiple of 16 bytes, else one, or 16 bytes that the lanes of
-    a warp pass on to each other. With `cut`, the tensor may end within an access.
+    a warp pass on to each other. With `cut`, the tensor may end within an access. With `tile`, the box has so many
+    elements along each axis, of which the fragment has more.
     """
 
     name = "tessera_target.store"
@@ -156,13 +163,14 @@ class StoreOp(TesseraOp, Box):
     vector = prop_def(IntAttr)
     seen = opt_prop_def(UnitAttr)
     cut = opt_prop_def(UnitAttr)
+    tile = prop_def(ArrayAttr[IntAttr])
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(*effect(Effect.MEMORY))
     custom_directives = (Int, Ints)
     assembly_format = (
         "$value `,` $pointer `[` $offsets `]` `strides` `[` $strides `]` `sizes` `[` $sizes `]` "
         "`axes` custom<Ints>($axes) (`checked` custom<Ints>($checked)^)? `vector` custom<Int>($vector) "
-        "(`seen` $seen^)? (`cut` $cut^)? "
+        "(`seen` $seen^)? (`cut` $cut^)? (`tile` custom<Ints>($tile)^)? "
         "(`mask` $mask^ `:` type($mask))? (`stream` $stream^)? attr-dict `:` type($value) `,` type($pointer)"
     )
 
@@ -180,6 +188,7 @@ class StoreOp(TesseraOp, Box):
         stream: SSAValue | None = None,
         seen: bool = False,
         cut: bool = False,
+        tile: Sequence[int] = (),
     ):
         super().__init__(
             operands=[value, pointer, list(offsets), list(strides), list(sizes), mask, stream],
@@ -189,6 +198,7 @@ class StoreOp(TesseraOp, Box):
                 "vector": number(vector),
                 "seen": UnitAttr() if seen else None,
                 "cut": UnitAttr() if cut else None,
+                "tile": ints(tile),
             },
         )
 

@@ -99,6 +99,7 @@ def _load(context: SimtContext, op: LoadOp) -> None:
                 box.cut,
                 box.behind,
                 box.early,
+                tile=_padded_tile(op.result),
             )
         ),
     )
@@ -126,8 +127,15 @@ def _store(context: SimtContext, op: StoreOp) -> None:
             _mask(context, op.mask, layout),
             seen=box.seen,
             cut=box.cut,
+            tile=_padded_tile(op.value),
         )
     )
+
+
+def _padded_tile(value: SSAValue) -> tuple[int, ...]:
+    """Return the shape of a tile that fragments pad, nothing of others."""
+    shape = tile_shape(value) if is_tile(value) else ()
+    return shape if padded_shape(shape) != shape else ()
 
 
 def store_layout(context: SimtContext, op: StoreOp, vector: int) -> LinearLayout:

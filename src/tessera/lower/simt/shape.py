@@ -47,9 +47,9 @@ def _broadcast(context: SimtContext, op: BroadcastOp, layout: LinearLayout) -> S
 
 
 def keeps_places(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
-    """Return whether a reshape only renames index bits: sizes that it splits or merges are powers of two.
+    """Return whether a reshape only renames index bits: behind the first, sizes split or merged are powers of two.
 
-    Padding to powers of two moves elements wherever another size is split or merged.
+    Padding moves elements that lie behind another size; behind the first one there is nothing but more of them.
     """
     old, new = [s for s in before if s != 1], [s for s in after if s != 1]
     while old and new:
@@ -57,7 +57,7 @@ def keeps_places(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
         while prod(left) != prod(right):
             short, rest = (left, old) if prod(left) < prod(right) else (right, new)
             short.append(rest.pop(0))
-        if left != right and any(size & (size - 1) for size in (*left, *right)):
+        if left != right and any(size & (size - 1) for size in (*left[1:], *right[1:])):
             return False
     return True
 

@@ -96,7 +96,7 @@ class ChunkTilesPass(GridPass):
     def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
         """Rewrite the large tiles of a launch, or note why they stay whole."""
         most = self.knobs.chunk
-        if most == 0 or any(isinstance(op, MmaOp) for op in ops_in(grid)):
+        if most == 0 or decisions.CLUSTER.on(grid) or any(isinstance(op, MmaOp) for op in ops_in(grid)):
             return
         if most is None and self._hold(kernel, grid):
             return
@@ -355,37 +355,54 @@ def _aligned(kernel: KernelOp, passes: Passes, length: int) -> Aligned | None:
 def aligned_of(kernel: KernelOp, passes: Passes) -> Aligned | None:
     """Return where accesses of rows are aligned that may begin at any element; None where that is of no use.
 
-    It is where what is loaded first is aligned. Rows of one width lie alike in all tensors that hold nothing else: the
-    launch looks whether others are aligned there too, loads words that it shifts into place where they are not, and
-    stores single elements.
+    It is where what is loaded first is aligned, or where each row begins if most are aligned there. Rows of one width
+    lie alike in all tensors that hold nothing else: the launch looks whether others are aligned there too, loads words
+    that it shifts into place where they are not, and stores single elements.
 
     The head and the tail reach out of the tiles. Only where whole dimensions are loaded and stored are there no
     elements around them, which other programs may own.
     """
+    first = leading_row(kernel, passes)
+    if first is None:
+        return None
+    begin, step, boxes = passes.ops[0], ACCESS_BYTES // first.element_bytes, _rows_of(kernel, passes)
+    insert = Inserter(InsertPoint.before(begin), first)
+    if moved_bytes(kernel, first) == ACCESS_BYTES:
+        wide = [op for op in boxes if moved_bytes(kernel, op) == ACCESS_BYTES]
+        behind, lies_so = insert.constant(0), {op for op in wide if op.element_bytes >= first.element_bytes}
+    else:
+        offsets = [
+            each if _is_there(each, begin) else insert.constant(int(constant_value(each) or 0))
+            for each in first.offsets
+        ]
+        behind = insert.value(MisalignmentOp(first.tensor, offsets))
+        lies_so = {op for op in boxes if op.tensor is first.tensor and list(op.offsets) == list(first.offsets)}
+    known: dict[Operation, int] = {op: 1 if op in lies_so else decisions.LOOKED_AT for op in boxes}
+    return Aligned(behind, step, known, again=not is_in_place(passes))
+
+
+def leading_row(kernel: KernelOp, passes: Passes) -> LoadOp | StoreOp | None:
+    """Return the access that says where those of all rows begin; None where rows lie as accesses do, or cannot move."""
     if not all(is_whole(op, passes) for op in passes.ops if isinstance(op, ACCESSES)):
         return None
-    boxes = [op for op in passes.ops if isinstance(op, LoadOp | StoreOp) and _is_row(kernel, op, passes.size)]
     if any(passes.scanned(op) or (passes.reduced(op) and lacks_neutral(op)) for op in passes.ops):
         return None
-    rows = [op for op in boxes if any(constant_value(offset) is None for offset in op.offsets)]
-    apart = [op for op in rows if moved_bytes(kernel, op) < ACCESS_BYTES]
     begin = passes.ops[0]
-    leading = [
-        op for op in apart if all(_is_there(each, begin) or constant_value(each) is not None for each in op.offsets)
-    ]
-    if 2 * len(apart) <= len(rows) or not leading:
+    rows = [op for op in _rows_of(kernel, passes) if any(constant_value(offset) is None for offset in op.offsets)]
+    apart = [op for op in rows if moved_bytes(kernel, op) < ACCESS_BYTES]
+    if not apart:
         return None
-    first = min(leading, key=lambda op: (op.element_bytes, isinstance(op, StoreOp)))
-    step = ACCESS_BYTES // first.element_bytes
-    insert = Inserter(InsertPoint.before(begin), first)
-    offsets = [
-        each if _is_there(each, begin) else insert.constant(int(constant_value(each) or 0)) for each in first.offsets
+    # As most of them lie.
+    alike = apart if 2 * len(apart) > len(rows) else [op for op in rows if op not in apart]
+    leading = [
+        op for op in alike if all(_is_there(each, begin) or constant_value(each) is not None for each in op.offsets)
     ]
-    behind = insert.value(MisalignmentOp(first.tensor, offsets))
-    known = dict[Operation, int]()
-    for op in boxes:
-        known[op] = 1 if op.tensor is first.tensor and list(op.offsets) == list(first.offsets) else decisions.LOOKED_AT
-    return Aligned(behind, step, known, again=not _is_in_place(passes))
+    return min(leading, key=lambda op: (op.element_bytes, isinstance(op, StoreOp)), default=None)
+
+
+def _rows_of(kernel: KernelOp, passes: Passes) -> list[LoadOp | StoreOp]:
+    """Return the accesses that move whole rows of their tensors."""
+    return [op for op in passes.ops if isinstance(op, LoadOp | StoreOp) and _is_row(kernel, op, passes.size)]
 
 
 def _is_there(value: SSAValue, op: Operation) -> bool:
@@ -394,7 +411,7 @@ def _is_there(value: SSAValue, op: Operation) -> bool:
     return not isinstance(owner, Operation) or owner.parent is not op.parent or owner.is_before_in_block(op)
 
 
-def _is_in_place(passes: Passes) -> bool:
+def is_in_place(passes: Passes) -> bool:
     """Return whether an element may be computed from what was stored, so that it is not the same the next time."""
     accesses = [op for op in passes.ops if isinstance(op, ACCESSES)]
     stored = {memory_of(op.tensor) for op in accesses if isinstance(op, STORES)}

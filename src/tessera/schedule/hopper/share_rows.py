@@ -35,7 +35,7 @@ from xdsl.traits import IsTerminator
 
 from tessera.data import dataclass
 from tessera.ir import decisions
-from tessera.ir.chunking import Chunk
+from tessera.ir.chunking import Aligned, Chunk, first_multiple
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.extremes import lacks_neutral
 from tessera.ir.inserter import Inserter
@@ -60,6 +60,9 @@ from tessera.schedule.gpu.chunk_tiles import (
     KEPT_ELEMENTS,
     LONG_ELEMENTS,
     VECTOR_BYTES,
+    aligned_of,
+    is_in_place,
+    leading_row,
     moved_bytes,
     repeats_dear,
 )
@@ -79,6 +82,11 @@ FEW_ROWS, FEW_ROWS_OF_NORMS = 6, 3
 passes need exponentials: a few programs do not keep memory busy, and the last ones run alone (rows of 24740 of bf16 on
 an H200, of a copy's rate: softmax of 66 rows 0.83, and 0.99 in four parts, of 291 0.70 and 0.88, of 528 0.77 and 0.83,
 of 1056 0.77 both; LayerNorm of 291 rows 0.67 and 0.75)."""
+FEW_LONG_ROWS = 0.5
+"""The same of longer rows, which are read again for each pass where they are not shared."""
+RUN, LEAST_RUNS = 32, 8
+"""Accesses of a warp to rows that begin anywhere, of which longer parts have a whole number: lanes pass on what lies
+across the beginnings of accesses."""
 ELEMENTS_OF_WARP = 2048
 """Elements that a warp computes: with half as many there are too few programs at a time (softmax of 448 rows of 37376:
 0.71 of a copy's rate for 0.76)."""
@@ -108,35 +116,40 @@ class ShareRowsPass(GridPass):
             return
         try:
             passes = _passes(kernel, grid, tile)
-            programs, part = _parts(passes, asked)
+            programs, part = _parts(passes, asked, anywhere=_begin_anywhere(kernel, passes))
         except (Unfit, Whole) as reason:
             if asked is not None:
                 note(grid, "share_rows", [f"share_rows={asked} is ignored: {reason}"])
             return
-        if asked is not None or (passes.size > LONG_ELEMENTS and self._is_worth_it(passes)):
-            self._share(grid, passes, programs, part)
-        elif passes.size <= LONG_ELEMENTS and (shared := self._for_few(grid, passes)) is not None:
-            self._share(shared, _passes(kernel, shared, _only_row(shared)), programs, part)
+        if asked is not None or (passes.size > LONG_ELEMENTS and self._is_worth_it(kernel, passes)):
+            self._share(kernel, grid, passes, programs, part)
+        elif (shared := self._for_few(grid, passes)) is not None:
+            self._share(kernel, shared, _passes(kernel, shared, _only_row(shared)), programs, part)
 
     def _for_few(self, grid: GridOp, passes: Passes) -> GridOp | None:
         """Return a launch for calls with few rows, where these may be few: one beside the launch, or itself."""
         each = FEW_ROWS if repeats_dear(passes) else FEW_ROWS_OF_NORMS
-        return launch_for_few(grid, each * self.target.machine.units)
+        if passes.size > LONG_ELEMENTS:
+            each = FEW_LONG_ROWS
+        return launch_for_few(grid, int(each * self.target.machine.units))
 
-    def _share(self, grid: GridOp, passes: Passes, programs: int, part: int) -> None:
+    def _share(self, kernel: KernelOp, grid: GridOp, passes: Passes, programs: int, part: int) -> None:
         """Divide the rows of a launch."""
-        _Shared(passes, programs, part).write()
+        aligned = aligned_of(kernel, passes) if _begin_anywhere(kernel, passes) else None
+        _Shared(passes, programs, part, aligned).write()
         decisions.CLUSTER.write(grid, programs)
         decisions.NUM_WARPS.write(grid, self.knobs.num_warps or max(padded(part) // ELEMENTS_OF_WARP, 1))
         note(grid, "share_rows", [f"{programs} programs share a row of {passes.size} elements, {part} each"])
 
-    def _is_worth_it(self, passes: Passes) -> bool:
+    def _is_worth_it(self, kernel: KernelOp, passes: Passes) -> bool:
         """Return whether programs that wait for each other are faster than one.
 
         They are if it would compute exponentials again for each pass over a row that shared memory does not hold
-        (softmax of 1024 rows of 100352 of bf16 on an H200: 0.59 of a copy's rate, and 0.72). Waiting costs more than
-        reading rows of a norm again does.
+        (softmax of 1024 rows of 100352 of bf16 on an H200: 0.59 of a copy's rate, and 0.72), or that begins anywhere
+        (7104 rows of 33792: 0.54, and 0.69). Waiting costs more than reading rows of a norm again does.
         """
+        if _begin_anywhere(kernel, passes):
+            return repeats_dear(passes)
         bytes_ = passes.size * max(op.element_bytes for op in passes.ops if isinstance(op, LoadOp))
         return repeats_dear(passes) and HOLDING * bytes_ > self.target.shared_bytes
 
@@ -195,11 +208,17 @@ def _passes(kernel: KernelOp, grid: GridOp, tile: SSAValue) -> Passes:
     boxes = [op for op in passes.ops if isinstance(op, LoadOp | StoreOp)]
     if len(boxes) != sum(isinstance(op, ACCESSES) for op in passes.ops):
         raise Unfit("elements are gathered")
-    rows = [op for op in boxes if any(constant_value(offset) is None for offset in op.offsets)]
-    if any(moved_bytes(kernel, op) < max(VECTOR_BYTES, 2 * op.element_bytes) for op in rows):
+    if _begin_anywhere(kernel, passes) and (leading_row(kernel, passes) is None or is_in_place(passes)):
         raise Unfit("rows begin anywhere")
     check_others(grid, passes)
     return passes
+
+
+def _begin_anywhere(kernel: KernelOp, passes: Passes) -> bool:
+    """Return whether accesses from the beginning of some rows on move single elements."""
+    boxes = [op for op in passes.ops if isinstance(op, LoadOp | StoreOp)]
+    rows = [op for op in boxes if any(constant_value(offset) is None for offset in op.offsets)]
+    return any(moved_bytes(kernel, op) < max(VECTOR_BYTES, 2 * op.element_bytes) for op in rows)
 
 
 def _is_shared(value: SSAValue) -> bool:
@@ -241,8 +260,13 @@ def _box(op: Operation, passes: Passes) -> tuple[object, ...]:
     return op.tensor, tuple(op.offsets), tuple(op.size_list), axis
 
 
-def _parts(passes: Passes, asked: int | None) -> tuple[int, int]:
+def _parts(passes: Passes, asked: int | None, *, anywhere: bool) -> tuple[int, int]:
     """Return how many programs share a row, and how many elements each of them has.
+
+    Args:
+        passes: what is computed of the row.
+        asked: how many programs are to share it.
+        anywhere: whether rows begin at any element, so that parts begin where accesses are aligned.
 
     Raises:
         Unfit: parts would be too long, or reach where other elements are.
@@ -250,17 +274,23 @@ def _parts(passes: Passes, asked: int | None) -> tuple[int, int]:
     boxes = [op for op in passes.ops if isinstance(op, LoadOp | StoreOp)]
     step = max(ACCESS_BYTES // op.element_bytes for op in boxes)
     whole = all(is_whole(op, passes) for op in boxes)
-    maskable = not any(passes.reduced(op) and lacks_neutral(op) for op in passes.ops)
+    maskable = whole and not any(passes.reduced(op) and lacks_neutral(op) for op in passes.ops)
+    most = ELEMENTS if passes.size <= MOST_PROGRAMS * ELEMENTS else LONG_ELEMENTS
     found = list[tuple[float, int, int]]()
     for programs in range(2, MOST_PROGRAMS + 1) if asked is None else (asked,):
-        part = -(-passes.size // (programs * step)) * step
-        divides = part * programs == passes.size
-        registers = padded(part)
-        if registers > ELEMENTS or part * (programs - 1) >= passes.size or not (divides or (whole and maskable)):
+        if anywhere:
+            shared = passes.size - step
+            run = step * (RUN if shared >= LEAST_RUNS * RUN * step * programs else 1)
+            part = shared // (run * programs) * run
+        else:
+            part = -(-passes.size // (step * programs)) * step
+        divides, registers = anywhere or part * programs == passes.size, padded(max(part, 1))
+        if not 0 < part <= most or part * (programs - 1) >= passes.size or not (divides or maskable):
             continue
         other = 1.0 if registers == PART else OTHER_PARTS if registers > PART else SMALL_PARTS
         cost = programs * registers * other * (1.0 if divides else MASKED)
-        found.append((cost, programs, part))
+        cost += programs * (passes.size - programs * part) if anywhere else 0
+        found.append((cost if registers <= ELEMENTS else part, programs, part))
     if not found:
         raise Unfit("there are no parts of a size that fits")
     _, programs, part = min(found)
@@ -270,23 +300,43 @@ def _parts(passes: Passes, asked: int | None) -> tuple[int, int]:
 class _Shared:
     """A row being divided.
 
+    Where rows begin anywhere, parts begin where accesses are aligned, and have as many of these. All programs compute
+    what stands before the first part and behind the last one; the first of them adds it up and stores it.
+
     Args:
         passes: what is computed of it.
         programs: that share it.
         part: elements of each.
+        aligned: where parts begin, of rows that begin anywhere.
     """
 
-    def __init__(self, passes: Passes, programs: int, part: int) -> None:
+    def __init__(self, passes: Passes, programs: int, part: int, aligned: Aligned | None) -> None:
         self.passes, self.programs, self.part = passes, programs, part
         first = passes.block.first_op
         assert first is not None
         self.start = Inserter(InsertPoint.before(first), first)
         self.rank = self.start.value(ClusterRankOp())
-        at = self.start.binary("mul", self.rank, self.start.constant(part))
-        self.chunk = Chunk(passes, InsertPoint.before(first), at, part)
+        at, point = self.start.binary("mul", self.rank, self.start.constant(part)), InsertPoint.before(first)
+        self.least, self.ends = self.start.constant(0), list[Chunk]()
+        self.chunk = self._aligned(aligned, at) if aligned is not None else Chunk(passes, point, at, part)
         self.put: list[tuple[ReduceOp | ReduceByOp, Sequence[SSAValue]]] = []
         self.runs = False
         self.written = set[Operation]()
+
+    def _aligned(self, aligned: Aligned, at: SSAValue) -> Chunk:
+        """Return the chunk of a part that begins where accesses are aligned, and set those around the parts."""
+        begin, size, step = self.passes.ops[0], self.passes.size, aligned.step
+        insert, shared = Inserter(InsertPoint.before(begin), begin), self.programs * self.part
+        first = first_multiple(insert, aligned)
+        # No program but the first adds up what lies around the parts.
+        self.least = insert.binary(
+            "mul", insert.binary("minimum", self.rank, insert.constant(1)), insert.constant(size)
+        )
+        before = insert.binary("sub", insert.constant(0), aligned.behind)
+        behind = insert.binary("add", first, insert.constant(shared))
+        for place, length in ((before, step), (behind, -(-(size - shared) // step) * step)):
+            self.ends.append(Chunk(self.passes, insert.point, place, length))
+        return Chunk(self.passes, insert.point, insert.binary("add", first, at), self.part, aligned.boxes)
 
     def write(self) -> None:
         """Rewrite the block."""
@@ -297,7 +347,8 @@ class _Shared:
             if any(value in awaited for value in op.operands):
                 self._meet(op)
                 awaited.clear()
-            chunk.point = InsertPoint.before(op)
+            for each in (chunk, *self.ends):
+                each.point = InsertPoint.before(op)
             if op in long:
                 if self.passes.reduced(op):
                     self._put(op)
@@ -305,6 +356,8 @@ class _Shared:
                 else:
                     chunk.write(op)
                     self.written.update([op.prev_op] if isinstance(op.prev_op, StoreOp) else [])
+                    for end in self.ends:
+                        end.write(op)
             op = op.next_op
         if awaited:
             last = self.passes.block.last_op
@@ -330,8 +383,11 @@ class _Shared:
 
     def _put(self, op: ReduceOp | ReduceByOp) -> None:
         """Reduce a part, and tell the other programs what it comes to."""
-        chunk, divides = self.chunk, self.part * self.programs == self.passes.size
-        parts = chunk.reduced(op) if divides else chunk.reduce(op, chunk.inside(op), op.axis.data)
+        chunk = self.chunk
+        exact = self.ends or self.part * self.programs == self.passes.size
+        parts = chunk.reduced(op) if exact else chunk.reduce(op, chunk.inside(op), op.axis.data)
+        for end in self.ends:
+            parts = chunk.combine(op, parts, chunk.reduce(op, end.inside(op, self.least), op.axis.data))
         insert = Inserter(chunk.point, op)
         if not self.runs:
             insert.add(ClusterWaitOp())

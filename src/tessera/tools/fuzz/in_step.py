@@ -538,6 +538,11 @@ def _addresses(machine: InStep, op: Any, at: Sequence[Array]) -> tuple[Array, Ar
     inside = np.ones(at[0].shape if at else (1, 1), bool)
     for axis in op.checked_list:  # as they are compared: unsigned
         inside &= at[axis].astype(np.uint64) < np.uint64(int(sizes[axis]) % 2**64)
+    if isinstance(op, memory.LoadOp | memory.StoreOp) and len(op.tile):
+        layout = _layout(op.result.type if isinstance(op, memory.LoadOp) else op.value.type)
+        assert layout is not None
+        for coordinates, size in zip(places(layout), op.tile, strict=True):
+            inside &= coordinates < size.data
     places_ = np.full(inside.shape, first)
     for coordinates, stride in zip(at, strides, strict=True):
         places_ = places_ + coordinates * int(stride)

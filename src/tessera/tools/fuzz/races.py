@@ -217,6 +217,9 @@ class Machine:
         for axis in op.checked_list:  # as they are compared: unsigned
             limit = self._number(op.sizes[axis])
             inside &= at[:, axis].astype(np.uint64) < np.uint64(limit % 2**64)
+        if isinstance(op, LoadOp | StoreOp):
+            for place, size in enumerate(op.tile):
+                inside &= coordinates[:, place] < size.data
         valid = np.all((at >= 0) & (at < np.array(self.sizes[arg])), axis=1)
         if (inside & ~valid).any():
             self.outside.append(op)
