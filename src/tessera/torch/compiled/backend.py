@@ -19,6 +19,7 @@ from tessera.ops import arrays
 from tessera.target.dims import Dim
 from tessera.torch.compiled import apart, norms, nothing, single, smoothing
 from tessera.torch.compiled.aten_calls import as_given, as_held
+from tessera.torch.compiled.attention_arguments import simplify_attention
 from tessera.torch.compiled.by_hand import name_attention
 from tessera.torch.compiled.calls import instead
 from tessera.torch.compiled.channels_last import Layout, layout_of
@@ -433,6 +434,7 @@ def backend(traced: Any, examples: Sequence[Any], *, options: Any = None, mode: 
         keep_inference_input_mutations=graphs is None,  # what changes arguments is not recorded
     )
     name_attention(traced)
+    simplify_attention(traced)
     with collector_paused(), instead():
         return whole(traced, examples)
 

@@ -19,9 +19,9 @@ from tessera.torch.compiled.spelling import (
     Product,
     Step,
     are_equal,
-    changes,
     is_alone,
     is_cast,
+    is_changed_between,
     is_same,
     is_softmax,
     is_tensor,
@@ -35,8 +35,6 @@ from tessera.torch.compiled.spelling import (
 torch: Any = import_module("torch")
 _functional: Any = torch.nn.functional
 _autocast: Any = import_module("torch.amp.autocast_mode")
-_MODES = (torch._C._set_grad_enabled, _autocast._enter_autocast, _autocast._exit_autocast)
-"""What changes how all that comes after it is computed."""
 FASTER: dict[str, tuple[Any, ...]] = {"cuda": (torch.bfloat16, torch.float16)}
 """Dtypes in which attention is faster than its parts, by devices: on CPUs parts are up to 2.6 times as fast."""
 
@@ -85,7 +83,8 @@ def _attention(node: Any) -> _Attention | None:
     product, steps = found
     attention = _Attention(product, steps, values, rate, chain)
     fits = _fits(node, chain[-1], attention) and _keeps_biases(node, chain[-1], attention)
-    return attention if fits and _is_one_fill(steps) and not _changed_between(node, attention) else None
+    # All is computed where the last product is.
+    return attention if fits and _is_one_fill(steps) and not is_changed_between(chain[-1], node, chain) else None
 
 
 def _weights(weights: Any, reader: Any, chain: list[Any]) -> float | None:
@@ -172,19 +171,6 @@ def _keeps_biases(node: Any, scores: Any, found: _Attention) -> bool:
         return True
     earlier = node.graph.find_nodes(op="call_function", target=_autocast._enter_autocast)
     return not earlier and not torch.is_autocast_enabled(kind.device.type)
-
-
-def _changed_between(node: Any, found: _Attention) -> bool:
-    """Return whether anything is changed between the products: they are computed where the last one is.
-
-    What is no tensor may change how all else is computed, as `torch.no_grad` does.
-    """
-    between = node.prev
-    while between is not found.chain[-1]:
-        if between not in found.chain and (changes(between) or between.target in _MODES):
-            return True
-        between = between.prev
-    return False
 
 
 def _rewrite(graph: Any, node: Any, found: _Attention) -> None:

@@ -6,7 +6,7 @@ Nodes are those of a graph of PyTorch's functions and methods, as Dynamo traces 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -16,6 +16,9 @@ _surely: Callable[[Any], bool] = import_module("torch.fx.experimental.symbolic_s
 
 HIDDEN = -1e4
 """Scores from which on downwards a key counts as hidden, as it has no weight beside one that is not."""
+_autocast: Any = import_module("torch.amp.autocast_mode")
+_MODES = (torch._C._set_grad_enabled, _autocast._enter_autocast, _autocast._exit_autocast)
+"""What changes how all that comes after it is computed."""
 _CASTS = ("float", "half", "bfloat16", "double", "to", "type", "type_as")
 _PRODUCTS = ("matmul", "bmm", "__matmul__")
 _NUMBERS = (int, float)
@@ -170,6 +173,19 @@ def changes(node: Any) -> bool:
     name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
     in_place = name in _IN_PLACE or (name.endswith("_") and not name.startswith("__"))
     return in_place or "out" in node.kwargs or _is_told_to_change(node)
+
+
+def is_changed_between(first: Any, last: Any, but: Container[Any]) -> bool:
+    """Return whether anything is changed between two nodes, by others than some: what is read then is read later.
+
+    What is no tensor may change how all else is computed, as `torch.no_grad` does.
+    """
+    between = last.prev
+    while between is not first:
+        if between not in but and (changes(between) or between.target in _MODES):
+            return True
+        between = between.prev
+    return False
 
 
 def _is_told_to_change(node: Any) -> bool:

@@ -1,0 +1,254 @@
+"""Arguments of attention in the form in which it is fastest: heads that are not repeated, masks by places.
+
+    F.scaled_dot_product_attention(q, k.repeat_interleave(4, 1), v.repeat_interleave(4, 1))
+        →    F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    F.scaled_dot_product_attention(q, k, v, torch.full((t, t), -inf).triu(1))
+        →    F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+A mask that a program makes of sizes alone is computed while compiling, whatever the program's words for it are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from importlib import import_module
+from typing import Any
+
+from tessera.data import dataclass
+from tessera.torch.compiled.spelling import HIDDEN, are_equal, changes, is_changed_between, is_tensor, name_of
+
+torch: Any = import_module("torch")
+_attention: Any = torch.nn.functional.scaled_dot_product_attention
+_unset: Any = import_module("torch._subclasses.fake_tensor").unset_fake_temporarily
+
+MOST_ELEMENTS = 1 << 24
+"""Of masks that are computed while compiling."""
+_MAKING = ("full", "ones", "zeros", "arange", "full_like", "ones_like", "zeros_like")
+_SHAPING = ("view", "reshape", "expand", "unsqueeze", "squeeze", "getitem", "transpose", "t", "contiguous", "clone")
+_CASTING = ("to", "type", "type_as", "bool", "float", "half", "bfloat16", "double", "int", "long")
+_COMPARING = ("eq", "ne", "lt", "le", "gt", "ge", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
+_COMBINING = ("logical_not", "logical_and", "logical_or", "bitwise_not", "bitwise_and", "bitwise_or", "invert", "and_")
+_COMPUTING = ("tril", "triu", "masked_fill", "where", "mul", "add", "sub", "neg", "rsub", "any", "all", "or_")
+_PLAIN = frozenset((*_MAKING, *_SHAPING, *_CASTING, *_COMPARING, *_COMBINING, *_COMPUTING))
+"""Functions of what is known that change nothing, and draw nothing."""
+
+
+def simplify_attention(traced: Any) -> None:
+    """Rewrite the arguments of attention in a graph of PyTorch's functions, as it is before it is differentiated."""
+    nodes = list(traced.graph.find_nodes(op="call_function", target=_attention))
+    if nodes:
+        _describe(traced.graph)
+    for node in nodes:
+        _name_mask(node)
+        _share_heads(traced.graph, node)
+    if nodes:
+        traced.recompile()
+
+
+def _describe(graph: Any) -> None:
+    """Say of nodes that have been added what they give, as tensors without data."""
+
+    def example(one: Any) -> Any:
+        return one.meta["example_value"]
+
+    calls = [node for node in graph.nodes if node.op.startswith("call_")]
+    added = [node for node in calls if "example_value" not in node.meta]
+    modes = (getattr(node.meta.get("example_value"), "fake_mode", None) for node in calls)
+    with next(filter(None, modes), nullcontext()):
+        for node in added:
+            args, kwargs = (torch.fx.node.map_arg(given, example) for given in (node.args, node.kwargs))
+            node.meta["example_value"] = _called(node, args, kwargs)
+
+
+def _called(node: Any, args: Any, kwargs: Any) -> Any:
+    if node.op == "call_method":
+        return getattr(args[0], node.target)(*args[1:], **kwargs)
+    return node.target(*args, **kwargs)
+
+
+# Heads
+
+
+def _share_heads(graph: Any, node: Any) -> None:
+    """Let attention have keys and values without repetitions, where each is repeated for as many queries."""
+    if len(node.args) < 3 or len(node.args) > 7 or node.kwargs.get("enable_gqa", False):
+        return
+    query, *pair = node.args[:3]
+    if not all(is_tensor(one) and one.meta["example_value"].dim() == RANK for one in (query, *pair)):
+        return
+    key, value = (_unrepeated(node, one) for one in pair)
+    if key is None or value is None or key.count != value.count:
+        return
+    heads = [one.meta["example_value"].shape[1] for one in (query, pair[0])]
+    if are_equal([(heads[0], heads[1])]):
+        with graph.inserting_before(node):
+            node.args = (query, key.turned(graph), value.turned(graph), *node.args[3:])
+        node.kwargs = {**node.kwargs, "enable_gqa": True}
+
+
+RANK = 4
+"""Dimensions of arrays with heads."""
+
+
+@dataclass(frozen=True)
+class _Heads:
+    """An array whose heads are repeated.
+
+    Args:
+        source: the array without repetitions.
+        count: how often each head is there.
+        turns: the orders of dimensions that it is put in afterwards.
+    """
+
+    source: Any
+    count: Any
+    turns: list[tuple[int, ...]]
+
+    def turned(self, graph: Any) -> Any:
+        """Return the array without repetitions, in the same order as the one with them."""
+        array = self.source
+        for order in self.turns:
+            array = graph.call_method("permute", (array, order))
+        return array
+
+
+def _unrepeated(reader: Any, node: Any) -> _Heads | None:
+    """Return what the heads of an array, its second dimension, repeat; None where they do not.
+
+    Args:
+        reader: the attention that reads the array.
+        node: the array.
+    """
+    axis, turns = 1, list[tuple[int, ...]]()
+    while (order := _order(node)) is not None or name_of(node) == "contiguous":
+        if order is not None:
+            turns.insert(0, order)
+            axis = order[axis]
+        node = node.args[0]
+    found = _repeated(node, axis)
+    return None if found is None or is_changed_between(found[0], reader, ()) else _Heads(*found, turns)
+
+
+def _order(node: Any) -> tuple[int, ...] | None:
+    """Return in which order a node puts the dimensions of what it reads; None where it does something else."""
+    name, order = name_of(node), [*range(RANK)]
+    if getattr(node, "target", None) is getattr and node.args[1] == "mT":
+        name, places = "transpose", (-2, -1)
+    elif name in ("transpose", "permute") and not node.kwargs:
+        places = node.args[1:] if len(node.args) > 2 else node.args[1]
+    else:
+        return None
+    if not isinstance(places, tuple | list) or not all(isinstance(place, int) for place in places):
+        return None
+    if name == "permute":
+        return tuple(place % RANK for place in places)
+    one, other = places
+    order[one], order[other] = order[other], order[one]
+    return tuple(order)
+
+
+def _repeated(node: Any, axis: int) -> tuple[Any, Any] | None:
+    """Return what a node repeats element by element along a dimension, and how often; None where it does not."""
+    name, args = name_of(node), node.args
+    if name == "repeat_interleave":
+        count = args[1] if len(args) > 1 else node.kwargs.get("repeats")
+        along = args[2] if len(args) > 2 else node.kwargs.get("dim")
+        fits = isinstance(count, int) and isinstance(along, int) and "output_size" not in node.kwargs
+        return (args[0], count) if fits and along % RANK == axis and is_tensor(args[0]) else None
+    if name not in ("reshape", "view", "flatten") or not args:
+        return None
+    wide = args[0]
+    if name_of(wide) not in ("expand", "repeat") or not is_tensor(wide.args[0]):
+        return None
+    column = wide.args[0]
+    source = column.args[0] if name_of(column) in ("unsqueeze", "getitem") else None
+    if not is_tensor(source) or not _is_column(column, axis + 1):
+        return None
+    shapes = [[*one.meta["example_value"].shape] for one in (source, column, wide, node)]
+    if len(shapes[0]) != RANK or len(shapes[2]) != RANK + 1:
+        return None
+    count = shapes[2][axis + 1]
+    merged = [*shapes[0][:axis], shapes[0][axis] * count, *shapes[0][axis + 1 :]]
+    stays = zip(shapes[2], [*shapes[0][: axis + 1], count, *shapes[0][axis + 1 :]], strict=True)
+    return (source, count) if are_equal((*stays, *zip(shapes[3], merged, strict=True))) else None
+
+
+def _is_column(node: Any, axis: int) -> bool:
+    """Return whether a node has a dimension more than what it reads, of one element, and is the same else."""
+    if name_of(node) == "unsqueeze":
+        return len(node.args) == 2 and node.args[1] in (axis, axis - RANK - 1)
+    places = node.args[1] if isinstance(node.args[1], tuple) else (node.args[1],)
+    whole = all(place is None or place is ... or place == slice(None) for place in places)
+    if not whole or sum(place is None for place in places) != 1:
+        return False
+    at = next(number for number, place in enumerate(places) if place is None)
+    return (at if ... not in places[:at] else RANK + 1 - len(places) + at) == axis
+
+
+# Masks
+
+
+def _name_mask(node: Any) -> None:
+    """Let attention have no mask where it hides nothing, or one by places where it hides what comes later."""
+    mask = node.args[3] if len(node.args) > 3 else node.kwargs.get("attn_mask")
+    if len(node.args) > 5 or node.kwargs.get("is_causal", False) or not is_tensor(mask):
+        return
+    found = known(mask)
+    keeps = None if found is None else _kept(found)
+    if keeps is None:
+        return
+    rows, columns = (node.args[place].meta["example_value"].shape[-2] for place in (0, 1))
+    if not (isinstance(rows, int) and isinstance(columns, int)):
+        return
+    later = rows == columns and bool((keeps == torch.ones(rows, columns, dtype=torch.bool).tril()).all())
+    if later or bool(keeps.all()):
+        query, (key, value, _, *rest) = node.args[0], (*node.args[1:3], *(node.args[3:] or (None,)))
+        if name_of(query) == "masked_fill" and (blind := known(query.args[1])) is not None and not blind.any():
+            query = query.args[0]
+        node.args = (query, key, value, None, *rest)
+        node.kwargs = {name: given for name, given in node.kwargs.items() if name != "attn_mask"} | {"is_causal": later}
+
+
+def _kept(mask: Any) -> Any:
+    """Return which scores a mask keeps as they are; None where it changes some otherwise."""
+    if mask.dtype == torch.bool:
+        return mask
+    if not mask.dtype.is_floating_point:
+        return None
+    keeps = mask == 0
+    return keeps if bool((keeps | (mask <= HIDDEN)).all()) else None
+
+
+def known(node: Any) -> Any:
+    """Return what a node gives, on the CPU, if that follows from the program alone; None where it does not."""
+    values = dict[Any, Any]()
+    order = list[Any]()
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        if one in order:
+            continue
+        if name_of(one) not in _PLAIN or not is_tensor(one) or any(map(changes, one.users)):
+            return None
+        size = one.meta["example_value"].numel()
+        if not isinstance(size, int) or size > MOST_ELEMENTS:
+            return None
+        order.append(one)
+        waiting += one.all_input_nodes
+    first = {one: place for place, one in enumerate(node.graph.nodes)}
+    with _unset(), torch.no_grad():
+        for one in sorted(order, key=first.__getitem__):
+            values[one] = _called(one, *torch.fx.node.map_aggregate((one.args, one.kwargs), _on_cpu(values)))
+    return values[node]
+
+
+def _on_cpu(values: dict[Any, Any]) -> Callable[[Any], Any]:
+    """Return what gives the value of an argument, and CPUs for other devices."""
+
+    def value(one: Any) -> Any:
+        if isinstance(one, torch.fx.Node):
+            return values[one]
+        return torch.device("cpu") if isinstance(one, torch.device) else one
+
+    return value

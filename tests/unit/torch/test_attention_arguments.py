@@ -1,0 +1,213 @@
+"""Attention shares heads that programs repeat, and knows masks that they make of sizes alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+F: Any = torch.nn.functional
+
+from tessera.torch.compiled import attention_arguments, by_hand  # noqa: E402 - only where PyTorch is
+from tessera.torch.compiled import backend as compiled  # noqa: E402
+
+attend = F.scaled_dot_product_attention
+LENGTH, GROUPS = 24, 3
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch._dynamo.reset()
+    compiled.reports.clear()
+    torch.manual_seed(0)
+    monkeypatch.setitem(by_hand.FASTER, "cpu", (torch.float64,))
+
+
+def expanded(x: Any) -> Any:
+    batch, heads, length, width = x.shape
+    wide = x[:, :, None, :, :].expand(batch, heads, GROUPS, length, width)
+    return wide.reshape(batch, heads * GROUPS, length, width)
+
+
+def inner(x: Any) -> Any:
+    """Return heads repeated where they are the last dimension but one, as in Llama's own code."""
+    batch, length, heads, width = x.transpose(1, 2).shape
+    wide = x.transpose(1, 2)[..., None, :].expand(batch, length, heads, GROUPS, width)
+    return wide.reshape(batch, length, heads * GROUPS, width).permute(0, 2, 1, 3)
+
+
+def interleaved(x: Any) -> Any:
+    return x.repeat_interleave(GROUPS, dim=1)
+
+
+def columns(x: Any) -> Any:
+    return x.unsqueeze(-3).repeat(1, 1, GROUPS, 1, 1).flatten(1, 2)
+
+
+def copied(x: Any) -> Any:
+    return interleaved(x.transpose(2, 3).contiguous()).transpose(2, 3).contiguous()
+
+
+REPEATED = expanded, inner, interleaved, columns, copied
+
+
+def given(heads: int = 2) -> list[Any]:
+    shapes = (2, heads * GROUPS, LENGTH, 8), (2, heads, LENGTH, 8), (2, heads, LENGTH, 8)
+    return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+
+
+def told(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, dynamic: bool = False) -> dict[str, Any]:
+    """Return how attention is called in a compiled function, whose result and gradients are compared."""
+    found: list[Any] = []
+
+    def noted(traced: Any) -> None:
+        attention_arguments.simplify_attention(traced)
+        found.extend(traced.graph.find_nodes(op="call_function", target=attend))
+
+    monkeypatch.setattr(compiled, "simplify_attention", noted)
+    arrays = given()
+    results = [torch.compile(function, backend=compiled.backend, dynamic=dynamic)(*arrays), function(*arrays)]
+    torch.testing.assert_close(*results)
+    gradients = [torch.autograd.grad(one.square().sum(), arrays, allow_unused=True) for one in results]
+    torch.testing.assert_close(*gradients)
+    (node,) = found
+    mask = node.args[3] if len(node.args) > 3 else node.kwargs.get("attn_mask")
+    return {"masked": mask is not None, **{name: node.kwargs.get(name, False) for name in ("is_causal", "enable_gqa")}}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("repeated", REPEATED)
+def test_heads_are_shared(repeated: Callable[[Any], Any], dynamic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(q: Any, k: Any, v: Any) -> Any:
+        return attend(q, repeated(k), repeated(v))
+
+    assert told(function, monkeypatch, dynamic)["enable_gqa"]
+
+
+@pytest.mark.parametrize("repeated", REPEATED)
+def test_heads_of_attention_by_hand_are_shared(repeated: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(q: Any, k: Any, v: Any) -> Any:
+        return (q @ repeated(k).mT * 0.3).softmax(-1) @ repeated(v)
+
+    assert told(function, monkeypatch)["enable_gqa"]
+
+
+def in_turn(q: Any, k: Any, v: Any) -> Any:
+    return attend(q, k.repeat(1, GROUPS, 1, 1), v.repeat(1, GROUPS, 1, 1))
+
+
+def one_of_them(q: Any, k: Any, v: Any) -> Any:
+    return attend(q, interleaved(k), v.repeat(1, GROUPS, 1, 1))
+
+
+def changed_since(q: Any, k: Any, v: Any) -> Any:
+    keys = k.clone()
+    many = interleaved(keys)
+    keys.add_(1)
+    return attend(q, many, interleaved(v)) + keys.mean()
+
+
+def without_gradients(q: Any, k: Any, v: Any) -> Any:
+    with torch.no_grad():
+        many = interleaved(k)
+    return attend(q, many, interleaved(v))
+
+
+def other_dimension(q: Any, k: Any, v: Any) -> Any:
+    return attend(interleaved(k), interleaved(k), interleaved(v).repeat_interleave(2, 2)[:, :, ::2]) + q
+
+
+@pytest.mark.parametrize("function", [in_turn, one_of_them, changed_since, without_gradients, other_dimension])
+def test_other_heads_stay(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not told(function, monkeypatch)["enable_gqa"]
+
+
+def low(t: int) -> Any:
+    return torch.full((t, t), -math.inf, dtype=torch.float64).triu(1)
+
+
+def least(t: int) -> Any:
+    mask = torch.zeros(t, t, dtype=torch.float64)
+    return mask.masked_fill(torch.ones(t, t, dtype=torch.bool).triu(diagonal=1), torch.finfo(torch.float64).min)
+
+
+def ones(t: int) -> Any:
+    return torch.tril(torch.ones(t, t)).view(1, 1, t, t) == 1
+
+
+def places(t: int) -> Any:
+    place = torch.arange(t)
+    return place[:, None] >= place[None, :]
+
+
+def subtracted(t: int) -> Any:
+    return (1.0 - torch.ones((t, t), dtype=torch.float64).tril()) * -1e9
+
+
+@pytest.mark.parametrize("make", [low, least, ones, places, subtracted])
+def test_causal_masks_are_known(make: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(q: Any, k: Any, v: Any) -> Any:
+        return attend(q, interleaved(k), interleaved(v), make(q.shape[-2]), 0.0)
+
+    assert told(function, monkeypatch) == {"masked": False, "is_causal": True, "enable_gqa": True}
+    torch._dynamo.reset()
+    assert told(function, monkeypatch, dynamic=True)["masked"]  # the next call may have other sizes
+
+
+@pytest.mark.parametrize("fill", [-math.inf, -1e9])
+def test_causal_masks_by_hand_are_known(fill: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(q: Any, k: Any, v: Any) -> Any:
+        hidden = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).triu(1)
+        return (q @ interleaved(k).transpose(-2, -1)).masked_fill(hidden, fill).softmax(-1) @ interleaved(v)
+
+    assert told(function, monkeypatch) == {"masked": False, "is_causal": True, "enable_gqa": True}
+
+
+def test_masks_that_hide_nothing_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(q: Any, k: Any, v: Any) -> Any:
+        return attend(q, expanded(k), expanded(v), attn_mask=torch.zeros(1, 1, 1, LENGTH, dtype=torch.float64))
+
+    assert told(function, monkeypatch) == {"masked": False, "is_causal": False, "enable_gqa": True}
+
+
+def band(t: int) -> Any:
+    return torch.ones(t, t, dtype=torch.bool).tril().triu(-4)
+
+
+def biased(t: int) -> Any:
+    return torch.arange(t, dtype=torch.float64) - torch.arange(t)[:, None]
+
+
+def changed(t: int) -> Any:
+    mask = torch.ones(t, t, dtype=torch.bool).tril()
+    mask.logical_not_().logical_not_()
+    mask.fill_diagonal_(False)
+    return mask
+
+
+@pytest.mark.parametrize("make", [band, biased, changed])
+def test_other_masks_stay(make: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(q: Any, k: Any, v: Any) -> Any:
+        mask = make(LENGTH)
+        return attend(q, interleaved(k), interleaved(v), mask)
+
+    assert told(function, monkeypatch)["masked"]
+
+
+def test_masks_of_data_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    mask = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()
+
+    def function(q: Any, k: Any, v: Any) -> Any:
+        return attend(q, interleaved(k), interleaved(v), mask)
+
+    assert told(function, monkeypatch)["masked"]
+
+
+def test_fewer_queries_than_keys_keep_their_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(q: Any, k: Any, v: Any) -> Any:
+        return attend(q[:, :, :5], interleaved(k), interleaved(v), torch.ones(5, LENGTH, dtype=torch.bool).tril(2))
+
+    assert told(function, monkeypatch)["masked"]
