@@ -22,8 +22,9 @@ def both_ways(function: Callable[..., Any], *given: Any) -> None:
     """Compare results and gradients with eager PyTorch's; no graph may have an ATen op."""
     found = []
     for run in (torch.compile(function, backend=compiled.backend), function):
-        floats = [one.clone().requires_grad_() for one in given]
-        results = run(*floats)
+        own = [one.clone().requires_grad_(one.is_floating_point()) for one in given]
+        floats = [one for one in own if one.requires_grad]
+        results = run(*own)
         smooth = [one for one in results if one.requires_grad]
         grads = torch.autograd.grad(smooth, floats, [*map(torch.ones_like, smooth)], allow_unused=True)
         grads = [torch.zeros_like(one) if grad is None else grad for grad, one in zip(grads, floats, strict=True)]
@@ -135,3 +136,12 @@ def test_graphs_that_take_sizes_alone():
 @pytest.mark.parametrize("function", [running, ordered, taken, put])
 def test_no_dimensions(function):
     both_ways(function, torch.tensor(0.7))
+
+
+def taken_and_put(x, at):
+    return x.take(at), x.gather(0, at), x[at], x.scatter_add(0, at, x[1]), x.put(at, x[2] * 2, accumulate=True)
+
+
+def test_places_without_dimensions():
+    both_ways(taken_and_put, torch.randn(4), torch.tensor(2))
+    both_ways(lambda x, labels: [F.multilabel_margin_loss(x, labels)], torch.tensor(0.3), torch.tensor(0))

@@ -88,6 +88,11 @@ def trilinear(
     return found.sum(summed) if summed else found
 
 
+def take(x: Any, index: Any) -> Any:
+    """Return elements by their places in all; PyTorch's parts ask an index without dimensions for its value."""
+    return _aten.index.Tensor(x.reshape(-1), [index])
+
+
 def _length(value: Any) -> int:
     return len(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else 0
 
@@ -136,6 +141,7 @@ def table() -> dict[Any, Callable[..., Any]]:
         _aten.scatter.reduce: scatter_reduce,
         _aten.scatter.value_reduce: scatter_reduce_number,
         _aten._trilinear.default: trilinear,
+        _aten.take.default: take,
         _aten.rrelu_with_noise_functional.default: rrelu,
         _aten.rrelu_with_noise_backward.default: rrelu_backward,
     }
