@@ -53,7 +53,7 @@ def moved(x, y):
 
 
 def rows(x, y):
-    normed = F.layer_norm(y, (3,)), F.rms_norm(y, (3,)), y.softmax(1), y.log_softmax(0)
+    normed = F.layer_norm(y, (3,)), F.rms_norm(y, (3,)), y.softmax(1), y.log_softmax(0), F.group_norm(x[None], 1)
     return *normed, y.sort(-1)[0], y.topk(0)[0], y.cumsum(0), y.argsort(0)
 
 
