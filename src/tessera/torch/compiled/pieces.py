@@ -58,7 +58,7 @@ class _Piece(torch.nn.Module):
     """Runs a compiled piece."""
 
     def __init__(self, compiled: Callable[[list[Any]], Sequence[Any]]) -> None:
-        super().__init__()
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
         self._compiled = compiled
 
     def forward(self, *given: Any) -> Sequence[Any]:
@@ -145,10 +145,10 @@ def _runs_alone(node: Any) -> bool:
 
 def _tell_sizes(graph: Any) -> None:
     """Let a node give each size that a tensor has from data, as a number."""
-    for node in list(graph.nodes):
-        fakes = _pytree.tree_leaves(node.meta.get("val")) if node.meta.get(_BORN) else []
+    for node in filter(tells, list(graph.nodes)):
+        fakes = _fakes(node)
         for number, fake in enumerate(fakes):
-            for axis, size in enumerate(fake.shape if isinstance(fake, torch.Tensor) else ()):
+            for axis, size in enumerate(_shape(fake)):
                 if _is_single(size):
                     _tell(graph, node, number if len(fakes) > 1 else None, axis, size)
 
@@ -177,15 +177,24 @@ def _symbol_of(node: Any) -> str:
     return str(node.meta["val"].node.expr)
 
 
+def _fakes(node: Any) -> list[Any]:
+    """Return what a node gives."""
+    return _pytree.tree_leaves(node.meta.get("val"))
+
+
+def _shape(fake: Any) -> Sequence[Any]:
+    return fake.shape if isinstance(fake, torch.Tensor) else ()
+
+
 def _sizes(node: Any) -> Iterator[Any]:
     """Yield what a node gives of numbers, and the sizes of tensors."""
-    for fake in _pytree.tree_leaves(node.meta.get("val")):
-        yield from fake.shape if isinstance(fake, torch.Tensor) else (fake,)
+    for fake in _fakes(node):
+        yield from _shape(fake) if isinstance(fake, torch.Tensor) else (fake,)
 
 
 def _symbols(node: Any) -> Iterator[str]:
     """Yield the symbols in what a node gives."""
-    fakes = [one for one in _pytree.tree_leaves(node.meta.get("val")) if isinstance(one, torch.Tensor)]
-    for size in (*_sizes(node), *(stride for fake in fakes for stride in fake.stride())):
+    strides = [stride for fake in _fakes(node) if isinstance(fake, torch.Tensor) for stride in fake.stride()]
+    for size in (*_sizes(node), *strides):
         if isinstance(size, _SYMBOLIC):
             yield from sorted(map(str, cast("Iterable[Any]", size.node.expr.free_symbols)))

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import reduce
 from importlib import import_module
 from itertools import product
-from operator import and_, mul  # pyright: ignore[reportUnknownVariableType]
 from typing import Any
 
 torch: Any = import_module("torch")
@@ -59,7 +58,7 @@ def _weighted(image: Any, at: Sequence[Any], wide: Any) -> Any:
     for more in product(range(2), repeat=len(at)):
         places = [one + step for one, step in zip(first, more, strict=True)]
         weights = [1 - (place - one).abs() for place, one in zip(places, at, strict=True)]
-        part = _pixels(image, places, wide) * reduce(mul, weights)[..., None]
+        part = _pixels(image, places, wide) * _product(weights)[..., None]
         total = part if total is None else total + part
     return total
 
@@ -68,7 +67,7 @@ def _pixels(image: Any, places: Sequence[Any], wide: Any) -> Any:
     """Return the pixels at places, the last dimension's first, and 0 outside of the image: `(N, …, C)`."""
     sizes = image.shape[:1:-1]
     number = torch.arange(image.shape[0], device=image.device).reshape(-1, *[1] * len(places))
-    inside = reduce(and_, [_is_inside(place, size) for place, size in zip(places, sizes, strict=True)])
+    inside = _product([_is_inside(place, size) for place, size in zip(places, sizes, strict=True)])
     whole = [place.clamp(0, size - 1).long() for place, size in zip(places, sizes, strict=True)]
     return torch.where(inside[..., None], image[number, :, *whole[::-1]].to(wide), 0.0)
 
@@ -76,6 +75,11 @@ def _pixels(image: Any, places: Sequence[Any], wide: Any) -> Any:
 def _pixel(place: Any, size: Any, corners: bool) -> Any:
     """Return a place from -1 to 1 in pixels."""
     return (place + 1) / 2 * (size - 1) if corners else ((place + 1) * size - 1) / 2
+
+
+def _product(factors: Sequence[Any]) -> Any:
+    """Return the product of numbers, or where all of several truth values are."""
+    return reduce(lambda a, b: a * b, factors)
 
 
 def _reflected(place: Any, size: Any, corners: bool) -> Any:
