@@ -87,6 +87,10 @@ def running(x):
     return x.cumsum(0), x.cumprod(-1), *x.cummax(0), *x.cummin(0), x.logcumsumexp(0), x.softmax(0), x.log_softmax(-1)
 
 
+def moments(x):
+    return x.mean(0), x.var(-1, correction=0), *torch.std_mean(x.square(), 0, correction=0), x.bfloat16().mean(-1)
+
+
 def ordered(x):
     found = *x.sort(0), *torch.sort(x, stable=True, dim=-1), x.argsort(), *x.topk(1), *x.kthvalue(1), x.median()
     return *found, *x.median(0), *x.nanmedian(0), x.argmax(), x.argmin(0), *x.max(0), x.quantile(0.5)
@@ -133,7 +137,7 @@ def test_graphs_that_take_sizes_alone():
         torch.testing.assert_close(run(size), torch.arange(size) * 2)
 
 
-@pytest.mark.parametrize("function", [running, ordered, taken, put])
+@pytest.mark.parametrize("function", [running, moments, ordered, taken, put])
 def test_no_dimensions(function):
     both_ways(function, torch.tensor(0.7))
 
