@@ -317,3 +317,30 @@ def test_quantiles_of_the_normal_distribution(dtype):
     wanted = torch.special.ndtri(x.double())
     found = run(torch.special.ndtri, x).double()
     torch.testing.assert_close(found, wanted, rtol=4 * torch.finfo(dtype).eps, atol=1e-15, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_numbers_of_few_bits(dtype):
+    x = (torch.randn(4, 6) * 3).to(dtype)
+    scales, zeros = torch.rand(6) + 0.1, torch.arange(6, dtype=torch.int32) - 3
+
+    def function(x):
+        single = torch.fake_quantize_per_tensor_affine(x, 0.1, 3, -8, 7)
+        given = torch.fake_quantize_per_tensor_affine(x, scales[0], zeros[0], 0, 255)
+        rows = torch.fake_quantize_per_channel_affine(x, scales[:4], scales[2:] + 1, 0, -8, 7)
+        return single, given, rows, torch.fake_quantize_per_channel_affine(x, scales, zeros, 1, -8, 7)
+
+    same(function, x, tolerance=1e-6)
+    grads = [
+        torch.autograd.grad(sum(one.sum() for one in each(y)), y)[0]
+        for each in (function, torch.compile(function, backend=compiled.backend))
+        for y in [x.clone().requires_grad_()]
+    ]
+    assert torch.equal(*grads)
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0, 1.5, 2.0, INF])
+def test_distances_of_batches_that_are_repeated(p):
+    x, y = torch.randn(2, 1, 3, 2), torch.randn(4, 5, 2)
+    same(lambda x, y: torch.cdist(x, y, p), x, y, tolerance=1e-5)
+    same(lambda x, y: torch.cdist(x, y, p), y, x, tolerance=1e-5)

@@ -518,6 +518,16 @@ def test_images_whose_channels_lie_last():
     both_ways(lambda x: F.interpolate(F.max_pool2d(x, 2), scale_factor=2), x)
 
 
+def pools_of_turned(x):
+    y, z = x.mT, x[..., None].permute(3, 0, 1, 2)
+    largest = F.max_pool1d(y, 3, 2, 1), F.max_pool2d(z, (2, 3), ceil_mode=True), F.adaptive_max_pool1d(y, 4)
+    return *largest, F.avg_pool1d(y, 25, 1, 12), F.avg_pool2d(z, 3, 2, 1, count_include_pad=False), F.lp_pool1d(y, 2, 4)
+
+
+def test_pools_of_what_lies_in_another_order():
+    both_ways(pools_of_turned, normal(3, 40, 7))
+
+
 def test_batches_of_any_size():
     function = torch.compile(
         lambda x: F.avg_pool2d(F.max_pool2d(x, 2), 3, 1, 1), backend=compiled.backend, dynamic=True

@@ -75,3 +75,15 @@ def test_nothing_is_moved_for_sums_from_the_end() -> None:
     assert torch.compile(lambda x: x.flip(0).cumsum(0).flip(-1).flip(0) * 2, backend=compiled.backend)(number) == 3
     numbers = torch.arange(6).reshape(2, 3)
     assert torch.equal(torch.compile(returns, backend=compiled.backend)(numbers), returns(numbers))
+
+
+def test_sums_of_graphs_that_run_as_they_were_traced() -> None:
+    def unsigned(x: Any) -> Any:
+        return x.to(torch.uint64), x.flip(1).cumsum(1).flip(1)
+
+    torch._dynamo.reset()
+    compiled.reports.clear()
+    x = torch.arange(6.0).reshape(2, 3)
+    found = torch.compile(unsigned, backend=compiled.backend)(x)
+    assert [report.kernels for report in compiled.reports] == [0]
+    assert torch.equal(found[1], torch.tensor([[3.0, 3.0, 2.0], [12.0, 9.0, 5.0]]))

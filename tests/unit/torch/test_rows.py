@@ -184,6 +184,17 @@ def test_samples_of_images(mode, outside, corners):
     both_ways(function, reals((2, 3, 5, 4), (2, 3, 2, 2))())
 
 
+@pytest.mark.parametrize(
+    ("mode", "outside", "corners"),
+    [("nearest", "border", False), ("bilinear", "zeros", False), ("bilinear", "reflection", True)],
+)
+def test_samples_of_volumes(mode, outside, corners):
+    def function(x, grid):
+        return (F.grid_sample(x, grid * 0.8, mode, outside, corners),)
+
+    both_ways(function, reals((2, 2, 3, 4, 3), (2, 3, 2, 2, 3))())
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_next_numbers(dtype):
     info = torch.finfo(dtype)

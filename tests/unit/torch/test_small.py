@@ -22,8 +22,9 @@ def both_ways(function: Callable[..., Any], *given: Any) -> None:
     """Compare results and gradients with eager PyTorch's; no graph may have an ATen op."""
     found = []
     for run in (torch.compile(function, backend=compiled.backend), function):
-        floats = [one.clone().requires_grad_() for one in given]
-        results = run(*floats)
+        own = [one.clone().requires_grad_(one.is_floating_point()) for one in given]
+        floats = [one for one in own if one.requires_grad]
+        results = run(*own)
         smooth = [one for one in results if one.requires_grad]
         grads = torch.autograd.grad(smooth, floats, [*map(torch.ones_like, smooth)], allow_unused=True)
         grads = [torch.zeros_like(one) if grad is None else grad for grad, one in zip(grads, floats, strict=True)]
@@ -52,7 +53,7 @@ def moved(x, y):
 
 
 def rows(x, y):
-    normed = F.layer_norm(y, (3,)), F.rms_norm(y, (3,)), y.softmax(1), y.log_softmax(0)
+    normed = F.layer_norm(y, (3,)), F.rms_norm(y, (3,)), y.softmax(1), y.log_softmax(0), F.group_norm(x[None], 1)
     return *normed, y.sort(-1)[0], y.topk(0)[0], y.cumsum(0), y.argsort(0)
 
 
@@ -84,6 +85,10 @@ ZERO, PLACE = torch.tensor(0), torch.tensor([0])
 
 def running(x):
     return x.cumsum(0), x.cumprod(-1), *x.cummax(0), *x.cummin(0), x.logcumsumexp(0), x.softmax(0), x.log_softmax(-1)
+
+
+def moments(x):
+    return x.mean(0), x.var(-1, correction=0), *torch.std_mean(x.square(), 0, correction=0), x.bfloat16().mean(-1)
 
 
 def ordered(x):
@@ -132,6 +137,15 @@ def test_graphs_that_take_sizes_alone():
         torch.testing.assert_close(run(size), torch.arange(size) * 2)
 
 
-@pytest.mark.parametrize("function", [running, ordered, taken, put])
+@pytest.mark.parametrize("function", [running, moments, ordered, taken, put])
 def test_no_dimensions(function):
     both_ways(function, torch.tensor(0.7))
+
+
+def taken_and_put(x, at):
+    return x.take(at), x.gather(0, at), x[at], x.scatter_add(0, at, x[1]), x.put(at, x[2] * 2, accumulate=True)
+
+
+def test_places_without_dimensions():
+    both_ways(taken_and_put, torch.randn(4), torch.tensor(2))
+    both_ways(lambda x, labels: [F.multilabel_margin_loss(x, labels)], torch.tensor(0.3), torch.tensor(0))

@@ -88,6 +88,44 @@ def trilinear(
     return found.sum(summed) if summed else found
 
 
+def fake_quantized(x: Any, scale: Any, zero: Any, low: int, high: int) -> tuple[Any, Any]:
+    """Return what is left of elements as integers of few bits, and which of them are in their range.
+
+    Args:
+        x: elements.
+        scale: the width of a step: a number, or one for each channel, which is a dimension of its own.
+        zero: what stands for 0, likewise: an integer, or a float that is added before rounding.
+        low: the least integer.
+        high: the largest.
+    """
+    wide = torch.promote_types(x.dtype, torch.float32)
+    if not isinstance(scale, torch.Tensor):
+        scale = torch.full((), scale, dtype=torch.float32, device=x.device)
+    steps = x.to(wide) * scale.to(torch.float32).reciprocal()
+    is_float = isinstance(zero, torch.Tensor) and zero.is_floating_point()
+    steps = torch.round(steps + zero) if is_float else torch.round(steps) + zero
+    found = (steps.clamp(low, high) - zero) * scale
+    return found.to(x.dtype), (steps >= low) & (steps <= high)
+
+
+def fake_quantized_where(x: Any, scale: Any, zero: Any, enabled: Any, low: int, high: int) -> tuple[Any, Any]:
+    """Return the same where that is switched on, else the elements."""
+    found, inside = fake_quantized(x, scale, zero, low, high)
+    return torch.where(enabled != 0, found, x), inside | (enabled == 0)
+
+
+def fake_quantized_channels(x: Any, scale: Any, zero: Any, axis: int, low: int, high: int) -> tuple[Any, Any]:
+    """Return the same with a scale for each place along a dimension."""
+    shape = [1] * x.ndim
+    shape[axis] = -1
+    return fake_quantized(x, scale.reshape(shape), zero.reshape(shape), low, high)
+
+
+def take(x: Any, index: Any) -> Any:
+    """Return elements by their places in all; PyTorch's parts ask an index without dimensions for its value."""
+    return _aten.index.Tensor(x.reshape(-1), [index])
+
+
 def _length(value: Any) -> int:
     return len(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else 0
 
@@ -136,6 +174,10 @@ def table() -> dict[Any, Callable[..., Any]]:
         _aten.scatter.reduce: scatter_reduce,
         _aten.scatter.value_reduce: scatter_reduce_number,
         _aten._trilinear.default: trilinear,
+        _aten.take.default: take,
+        _aten.fake_quantize_per_tensor_affine_cachemask.default: fake_quantized,
+        _aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default: fake_quantized_where,
+        _aten.fake_quantize_per_channel_affine_cachemask.default: fake_quantized_channels,
         _aten.rrelu_with_noise_functional.default: rrelu,
         _aten.rrelu_with_noise_backward.default: rrelu_backward,
     }

@@ -29,6 +29,7 @@ from tessera.torch.compiled.cuda_graphs import CudaGraphs, reset
 from tessera.torch.compiled.folding import fold
 from tessera.torch.compiled.higher import complete
 from tessera.torch.compiled.layouts import Lies, Order, in_order, order_of, with_gaps
+from tessera.torch.compiled.pieces import has_pieces, in_pieces, tells
 from tessera.torch.compiled.reversing import reverse_sums
 from tessera.torch.compiled.sharing import partition
 from tessera.torch.compiled.sizes import Unknown
@@ -330,6 +331,8 @@ def compile_graph(traced: Any, fallback: str = "aten", layout: Layout | None = N
     """
     complete(traced)
     fold(traced)
+    if has_pieces(traced):
+        return _in_pieces(traced, fallback)
     reverse_sums(traced)
     layout = layout or layout_of(traced)
     try:
@@ -341,12 +344,39 @@ def compile_graph(traced: Any, fallback: str = "aten", layout: Layout | None = N
     except (Unknown, LanguageError) as why:
         if isinstance(why, LanguageError) and why.code != "bad-annotation":  # a size of too many terms
             raise
-        reports.append(Report(0, 0, Counter(), str(why)))
-        if fallback == "error":
-            raise CallError(f"torch.compile: the graph has {why}", code="no-row", help=_HELP) from None
-        return _as_traced(traced, layout, str(why))
+        return _refused(traced, fallback, layout, str(why))
     reports.append(Report(compiled.kernels, converted.rows, converted.left))
     return compiled
+
+
+def _refused(traced: Any, fallback: str, layout: Layout, why: str) -> Any:
+    """Return what runs a graph as PyTorch traced it.
+
+    Raises:
+        CallError: `no-row` where that is refused.
+    """
+    reports.append(Report(0, 0, Counter(), why))
+    if fallback == "error":
+        raise CallError(f"torch.compile: the graph has {why}", code="no-row", help=_HELP) from None
+    return _as_traced(traced, layout, why)
+
+
+def _in_pieces(traced: Any, fallback: str) -> Any:
+    """Return the compiled form of a graph some of whose sizes follow from data.
+
+    Raises:
+        CallError: `no-row` where ops that tell sizes are refused.
+    """
+    tellers = Counter(str(node.target) for node in traced.graph.nodes if tells(node))
+    told = f"sizes that {', '.join(tellers)} tells"
+    if fallback == "error":
+        raise CallError(f"torch.compile: the graph has {told}", code="no-row", help=_HELP)
+    try:
+        whole = in_pieces(traced, compile_graph)
+    except Unknown as why:
+        return _refused(traced, fallback, Layout(False), str(why))
+    reports.append(Report(0, 0, tellers))
+    return _as_traced(whole, Layout(False), told)
 
 
 def _by_place(traced: Any, shown: Sequence[Any]) -> dict[int, Any]:

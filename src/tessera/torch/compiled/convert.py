@@ -31,7 +31,7 @@ from tessera.torch.compiled.channels_last import RANKS, Layout, settle_operands,
 from tessera.torch.compiled.computed import Computed, number_of, values_of, written
 from tessera.torch.compiled.folding import device_of, no_modes
 from tessera.torch.compiled.higher import is_refused
-from tessera.torch.compiled.layouts import Lies, Order, gaps_of, hint_of, order_of
+from tessera.torch.compiled.layouts import Lies, Order, gaps_of, hint_of, is_dense, is_empty, order_of
 from tessera.torch.compiled.registry import row_of
 from tessera.torch.compiled.sizes import Elsewhere, Unknown, dims_of, named_in
 
@@ -46,6 +46,8 @@ _ASSERTIONS = (torch.ops.aten._assert_async.msg, torch.ops.aten._assert_async.de
 
 pytree: Any = import_module("torch.utils._pytree")
 _prims: Any = import_module("torch._prims_common")
+_Undecided: Any = import_module("torch.fx.experimental.symbolic_shapes").GuardOnDataDependentSymNode
+"""A row asks of a size what only a call can tell."""
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -146,9 +148,7 @@ class Converter:
             raise Unknown("tensors on several devices")
         orders = {number: layout.order_of(node, fake) for number, (node, fake) in enumerate(tensors)}
         self._turned = {number: order for number, order in orders.items() if order is not None}
-        self._contiguous = tuple(
-            number in self._turned or bool(fake.is_contiguous()) for number, (_, fake) in enumerate(tensors)
-        )
+        self._contiguous = tuple(number in self._turned or is_dense(fake) for number, (_, fake) in enumerate(tensors))
         self._symbols = tuple(
             (str(node.meta["val"].node.expr), at)
             for at, node in enumerate(places)
@@ -194,7 +194,7 @@ class Converter:
                 laid, lies = self._laid(self._apart(cast("SSAValue[Any]", value), result), fake)
                 if self.layout.visible is not None and place >= self.layout.visible:
                     names[place] = result.name
-                elif fake.is_contiguous() and laid.owner not in self._seeds:
+                elif is_dense(fake) and laid.owner not in self._seeds:
                     lies = Lies(tuple(range(fake.ndim + is_complex(fake))), False)
                 given.append((True, (len(values), lies, is_complex(fake), self._gaps(fake))))
                 values.append(laid)
@@ -308,7 +308,7 @@ class Converter:
         given = [one.meta.get("val") for one in node.all_input_nodes]
         found = row_of(node.target, any(map(is_complex, (*given, *fakes))))
         if found is not None and self._is_here(node, fakes):
-            if fakes and all(0 in one.shape for one in fakes):
+            if fakes and all(map(is_empty, fakes)):
                 return self._nothing(fake)
             try:
                 args, kwargs = torch.fx.map_arg((node.args, node.kwargs), self._values.__getitem__)
@@ -319,7 +319,7 @@ class Converter:
                 return fitted
             except Elsewhere:
                 raise
-            except (Unknown, TesseraError):
+            except (Unknown, TesseraError, _Undecided):
                 pass
         return self._call(node, fake)
 
@@ -414,7 +414,7 @@ class Converter:
         ]
         self._calls[name] = AtenCall(node.target, tuple(template), spec, kinds)
         self._loose[name] = [
-            not lies.is_turned and not one.is_contiguous() for one, (_, lies) in zip(tensors, kinds, strict=True)
+            not lies.is_turned and not is_dense(one) for one, (_, lies) in zip(tensors, kinds, strict=True)
         ]
         types = [_type_in(one, turned) for one, turned in zip(tensors, orders, strict=True)]
         results = iter(map(self._turned_back, self.w.call(name, inputs, types), orders))

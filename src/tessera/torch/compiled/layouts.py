@@ -10,6 +10,10 @@ from typing import Any
 from tessera.data import dataclass
 
 torch: Any = import_module("torch")
+_prims: Any = import_module("torch._prims_common")
+_symbolic: Any = import_module("torch.fx.experimental.symbolic_shapes")
+_LIKELY = 64
+"""The size that is likely where data decide it."""
 
 Order = tuple[int, ...]
 """The dimensions of a tensor, the one with the longest stride first."""
@@ -33,17 +37,17 @@ def order_of(fake: Any) -> Order | None:
 
     Some ops take tensors only as they lie when the program runs without a compiler.
     """
-    if not isinstance(fake, torch.Tensor) or fake.is_contiguous():
+    if not isinstance(fake, torch.Tensor) or is_dense(fake):
         return None
     order = tuple(sorted(range(fake.ndim), key=lambda axis: (-hint_of(fake.stride(axis)), axis)))
-    if not fake.permute(order).is_contiguous():
+    if not is_dense(fake.permute(order)):
         return None
     return (*order, fake.ndim) if fake.is_complex() else order
 
 
 def gaps_of(fake: Any) -> tuple[Any, ...] | None:
     """Return the strides of a tensor whose elements lie apart, or are the same; None for any other."""
-    return None if fake.is_contiguous() or order_of(fake) is not None else tuple(fake.stride())
+    return None if is_dense(fake) or order_of(fake) is not None else tuple(fake.stride())
 
 
 def with_gaps(tensor: Any, strides: Sequence[int]) -> Any:
@@ -58,8 +62,18 @@ def with_gaps(tensor: Any, strides: Sequence[int]) -> Any:
 
 
 def hint_of(size: Any) -> int:
-    """Return a size when the graph was traced, 0 where only a call can tell."""
-    return int(size.node.hint or 0) if isinstance(size, torch.SymInt) else int(size)
+    """Return a size when the graph was traced, a likely one where only a call can tell."""
+    return _symbolic.optimization_hint(size, _LIKELY)
+
+
+def is_dense(fake: Any) -> bool:
+    """Return whether a traced tensor's elements surely lie side by side, in the order of its dimensions."""
+    return bool(_prims.is_contiguous_or_false(fake))
+
+
+def is_empty(fake: Any) -> bool:
+    """Return whether a traced tensor surely has no elements."""
+    return any(_symbolic.guard_or_false(size == 0) for size in fake.shape)
 
 
 def in_order(tensor: Any, lies: Lies) -> Any:

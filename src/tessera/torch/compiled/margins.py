@@ -15,7 +15,7 @@ def margin_of_labels(x: Any, labels: Any, size_average: Any = None, reduce: Any 
     """Return what `multilabel_margin_loss` gives: how far classes without a label come near to those with one.
 
     Args:
-        x: scores, `(N, C)` or `(C,)`.
+        x: scores, `(N, C)`, `(C,)` or `()`.
         labels: integers of the same shape: the classes of a row up to the first -1.
         size_average: replaced by `reduction`; where it is given PyTorch computes.
         reduce: the same.
@@ -23,6 +23,8 @@ def margin_of_labels(x: Any, labels: Any, size_average: Any = None, reduce: Any 
     """
     if size_average is not None or reduce is not None or labels.shape != x.shape or reduction not in _TOTALS:
         return _plain(x, labels, size_average, reduce, reduction)
+    if not x.ndim:  # a single class
+        x, labels = x.reshape(1), labels.reshape(1)
     is_label = (labels == _NO_LABEL).cumsum(-1) == 0
     labels = torch.where(is_label, labels, 0)
     classes = torch.arange(x.shape[-1], device=x.device)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
+from tessera.torch.compiled.layouts import is_empty
+
 torch: Any = import_module("torch")
 _computation_dtype: Callable[[Any], Any] = import_module("torch._prims_common").get_computation_dtype
 
@@ -51,11 +53,19 @@ def of_rows(usual: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def parts(grad: Any, x: Any, mean: Any, rstd: Any, weight: Any, samples: Any, channels: Any, size: Any, *rest: Any):
+        if is_empty(x):  # the usual way divides by how many elements a group has
+            return _of_nothing(x, rstd, channels, *rest)
         rows = [one.reshape(samples, channels, size) for one in (grad, x)]
         first, *others = usual(*rows, mean, rstd, weight, samples, channels, size, *rest)
         return (None if first is None else first.reshape(x.shape), *others)
 
     return parts
+
+
+def _of_nothing(x: Any, rstd: Any, channels: Any, groups: int, wanted: Sequence[bool]) -> tuple[Any, Any, Any]:
+    """Return the gradient of a group norm without elements: by weights, NaN where groups without elements are."""
+    zeros = (rstd * 0).sum(0)[:, None].expand(groups, channels // groups).reshape(channels)
+    return torch.zeros_like(x), zeros if wanted[1] else None, torch.zeros_like(zeros) if wanted[2] else None
 
 
 def over_one_element(usual: Callable[..., Any]) -> Callable[..., Any]:

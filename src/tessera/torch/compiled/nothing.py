@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+from tessera.torch.compiled.layouts import is_empty
+
 torch: Any = import_module("torch")
 _aten: Any = torch.ops.aten
 _MEANS = (
@@ -22,6 +24,6 @@ def table(usual: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., An
 
 def _of_some(usual: Callable[..., Any]) -> Callable[..., Any]:
     def parts(grad: Any, x: Any, *given: Any) -> Any:
-        return torch.zeros_like(x) if 0 in x.shape else usual(grad, x, *given)
+        return torch.zeros_like(x) if is_empty(x) else usual(grad, x, *given)
 
     return parts

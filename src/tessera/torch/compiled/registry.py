@@ -12,21 +12,24 @@ Row = Callable[..., Any]
 """Writes an op: takes the converter, then the op's own arguments, tensors as values of the graph. It gives a value, or
 several, or raises `Unknown` or a TypeMismatchError where it has no words for a call."""
 
-_rows: dict[str, Row] = {}
-_complex_rows: dict[str, Row] = {}
+Name = str | Callable[..., Any]
+"""An op by its name, or a function that stands for several."""
+
+_rows: dict[Name, Row] = {}
+_complex_rows: dict[Name, Row] = {}
 
 
-def row(*names: str) -> Callable[[Row], Row]:
-    """Register the row of ops: those of ATen by names such as `add.Tensor`, others with their namespace."""
+def row(*names: Name) -> Callable[[Row], Row]:
+    """Register the row of ops, named such as `add.Tensor` or with a namespace that is not ATen, or of a function."""
     return _entered(_rows, names)
 
 
-def complex_row(*names: str) -> Callable[[Row], Row]:
+def complex_row(*names: Name) -> Callable[[Row], Row]:
     """Register the row of ATen ops that complex numbers take part in: pairs along a last dimension."""
     return _entered(_complex_rows, names)
 
 
-def _entered(rows: dict[str, Row], names: tuple[str, ...]) -> Callable[[Row], Row]:
+def _entered(rows: dict[Name, Row], names: tuple[Name, ...]) -> Callable[[Row], Row]:
     def register(function: Row) -> Row:
         for name in names:
             if name in rows:
@@ -53,13 +56,11 @@ def row_of(target: Any, is_complex: bool = False) -> Row | None:
         is_complex: whether complex numbers take part.
     """
     _load()
-    name = getattr(target, "_schema", None)
-    if name is None:
-        return None
-    return (_complex_rows if is_complex else _rows).get(str(target).removeprefix("aten."))
+    name = str(target).removeprefix("aten.") if hasattr(target, "_schema") else target
+    return (_complex_rows if is_complex else _rows).get(name)
 
 
 def names() -> tuple[str, ...]:
     """Return the names of all ops that have a row."""
     _load()
-    return tuple(sorted({*_rows, *_complex_rows}))
+    return tuple(sorted(name for name in {*_rows, *_complex_rows} if isinstance(name, str)))

@@ -1,4 +1,4 @@
-"""Images sampled between their pixels, and where.
+"""Images and volumes sampled between their pixels, and where.
 
 PyTorch's gradient of a sample has no parts, here pixels are read and weighted by ops that have gradients; its gradient
 of a grid takes no sizes that are symbols.
@@ -6,6 +6,8 @@ of a grid takes no sizes that are symbols.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
 from importlib import import_module
 from itertools import product
 from typing import Any
@@ -24,36 +26,71 @@ def sampled(
 ) -> Any:
     """Return what `torch.nn.functional.grid_sample` gives."""
     wide = torch.float64 if image.dtype == torch.float64 else torch.float32
-    if image.ndim != 4 or mode not in _MODES or padding_mode not in _OUTSIDE:
+    is_volume = image.ndim == 5 and mode != "bicubic"
+    if not (image.ndim == 4 or is_volume) or mode not in _MODES or padding_mode not in _OUTSIDE:
         return _sample(image, grid, mode, padding_mode, align_corners)
-    if mode != "bilinear" or padding_mode == "reflection":
+    if not is_volume and (mode != "bilinear" or padding_mode == "reflection"):
         how = _MODES.index(mode), _OUTSIDE.index(padding_mode), bool(align_corners)
         found = _parts._grid_sampler_2d(image.to(wide), grid.to(wide), *how, False)
-        # PyTorch's gradient of places is 0 where the nearest pixels are taken.
-        return torch.where(torch.ones_like(found, dtype=torch.bool), found, grid[:, None, ..., 0]).to(image.dtype)
-    sizes = image.shape[3], image.shape[2]
+        return _without_slope(found, grid).to(image.dtype)
+    sizes = image.shape[:1:-1]
     at = [_pixel(grid[..., axis].to(wide), size, bool(align_corners)) for axis, size in enumerate(sizes)]
-    if padding_mode == "border":
+    if padding_mode == "reflection":
+        at = [_reflected(one, size, bool(align_corners)) for one, size in zip(at, sizes, strict=True)]
+    if padding_mode != "zeros":
         # PyTorch takes the first pixel where a place is NaN.
         at = [torch.where(one.isnan(), 0.0, one).clamp(0, size - 1) for one, size in zip(at, sizes, strict=True)]
+    if mode == "nearest":
+        found = _pixels(image, [one.detach().round() for one in at], wide)
+        return _without_slope(found.movedim(-1, 1), grid).to(image.dtype).contiguous()
+    return _weighted(image, at, wide).movedim(-1, 1).to(image.dtype).contiguous()
+
+
+def _without_slope(found: Any, grid: Any) -> Any:
+    """Return samples whose gradient by their places is 0, as PyTorch's is where the nearest pixels are taken."""
+    return torch.where(torch.ones_like(found, dtype=torch.bool), found, grid[:, None, ..., 0])
+
+
+def _weighted(image: Any, at: Sequence[Any], wide: Any) -> Any:
+    """Return the pixels around places, each of which weighs as much as the place is near to it: `(N, …, C)`."""
     first = [one.detach().floor() for one in at]
-    number = torch.arange(image.shape[0], device=image.device)[:, None, None]
     total: Any = None
-    for x_more, y_more in product(range(2), repeat=2):
-        places = first[0] + x_more, first[1] + y_more
-        # A pixel weighs as much as the place is near to it.
-        weight = (1 - (places[0] - at[0]).abs()) * (1 - (places[1] - at[1]).abs())
-        inside = _is_inside(places[0], sizes[0]) & _is_inside(places[1], sizes[1])
-        x, y = (place.clamp(0, size - 1).long() for place, size in zip(places, sizes, strict=True))
-        pixels = torch.where(inside[..., None], image[number, :, y, x].to(wide), 0.0)
-        part = pixels * weight[..., None]
+    for more in product(range(2), repeat=len(at)):
+        places = [one + step for one, step in zip(first, more, strict=True)]
+        weights = [1 - (place - one).abs() for place, one in zip(places, at, strict=True)]
+        part = _pixels(image, places, wide) * _product(weights)[..., None]
         total = part if total is None else total + part
-    return total.permute(0, 3, 1, 2).to(image.dtype).contiguous()
+    return total
+
+
+def _pixels(image: Any, places: Sequence[Any], wide: Any) -> Any:
+    """Return the pixels at places, the last dimension's first, and 0 outside of the image: `(N, …, C)`."""
+    sizes = image.shape[:1:-1]
+    number = torch.arange(image.shape[0], device=image.device).reshape(-1, *[1] * len(places))
+    inside = _product([_is_inside(place, size) for place, size in zip(places, sizes, strict=True)])
+    whole = [place.clamp(0, size - 1).long() for place, size in zip(places, sizes, strict=True)]
+    return torch.where(inside[..., None], image[number, :, *whole[::-1]].to(wide), 0.0)
 
 
 def _pixel(place: Any, size: Any, corners: bool) -> Any:
     """Return a place from -1 to 1 in pixels."""
     return (place + 1) / 2 * (size - 1) if corners else ((place + 1) * size - 1) / 2
+
+
+def _product(factors: Sequence[Any]) -> Any:
+    """Return the product of numbers, or where all of several truth values are."""
+    return reduce(lambda a, b: a * b, factors)
+
+
+def _reflected(place: Any, size: Any, corners: bool) -> Any:
+    """Return where a place is after reflections at the first and the last pixel, or at their outer edges."""
+    low, span = (0.0, size - 1) if corners else (-0.5, size)
+    if size == 1 and corners:
+        return torch.zeros_like(place)
+    place = (place - low).abs()
+    times = (place / span).detach().floor()
+    rest = place - times * span
+    return torch.where(times % 2 == 0, rest, span - rest) + low
 
 
 def _is_inside(place: Any, size: Any) -> Any:

@@ -14,8 +14,8 @@ from tessera.torch.compiled.registry import row
 def _apart(c: Converter, a: Any, b: Any) -> Any:
     """Return the difference of each row of one and each row of another: (..., P, R, M)."""
     wide = [c.w.cast(value, computed_in(c.w_dtype(value))) for value in (a, b)]
-    rank = len(c.dims(a))
-    return c.w.apply("sub", c.w.with_ones(wide[0], [rank - 1]), c.w.with_ones(wide[1], [rank - 2]))
+    ranks = [len(c.dims(value)) for value in (a, b)]
+    return c.w.apply("sub", c.w.with_ones(wide[0], [ranks[0] - 1]), c.w.with_ones(wide[1], [ranks[1] - 2]))
 
 
 @row("_cdist_forward.default")
@@ -38,7 +38,7 @@ def _distances(c: Converter, a: Any, b: Any, p: float, _mode: Any = None) -> Any
 def _distances_back(c: Converter, g: Any, a: Any, b: Any, p: float, found: Any) -> Any:
     """Write the gradient by the first of the matrices."""
     if p == 0:
-        return c.w.broadcast_to(c.w.full(0, c.w_dtype(a)), c.dims(a))
+        return c.w.broadcast_to(c.w.full(0, c.w_dtype(a)), c.result_dims())
     apart = _apart(c, a, b)
     rank, dtype = len(c.dims(g)), c.w_dtype(apart)
     g, found = (c.w.with_ones(c.w.cast(value, dtype), [rank]) for value in (g, found))

@@ -14,7 +14,7 @@ from tessera.runtime.device import CPU
 from tessera.target.dims import Dim
 from tessera.torch.compiled.convert import Converter, is_value
 from tessera.torch.compiled.registry import row
-from tessera.torch.compiled.reversing import FROM_THE_END
+from tessera.torch.compiled.reversing import cumsum_from_the_end
 from tessera.torch.compiled.sizes import Unknown, dim_of, fixed
 
 _FLOATS = ("f64", "f32", "bf16", "f16")
@@ -32,12 +32,12 @@ def _along(function: Callable[..., Any], axis: int, x: Any) -> Any:
     return function(x, axis)
 
 
-@row("cumsum.default", "cumprod.default")
+@row("cumsum.default", "cumprod.default", cumsum_from_the_end)
 def _running(c: Converter, x: Any, axis: int, dtype: Any = None) -> Any:
     x = c.w.cast(x, c.result_dtype())
     _check(c, x, (*_FLOATS, "i64"))
-    function = ops.cumsum if "cumsum" in str(c.node.target) else ops.cumprod
-    run = partial(_from_the_end if c.node.meta.get(FROM_THE_END) else _along, function, axis)
+    function = ops.cumprod if "cumprod" in str(c.node.target) else ops.cumsum
+    run = partial(_from_the_end if c.node.target is cumsum_from_the_end else _along, function, axis)
     return c.library(run, [x])[0]
 
 

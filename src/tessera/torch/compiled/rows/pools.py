@@ -14,8 +14,7 @@ from tessera.ir.graph.types import ZERO, ordered
 from tessera.ir.graph.types import product as size_of
 from tessera.numerics.dtypes import computed_in, i32, i64
 from tessera.target.dims import Dim
-from tessera.torch.compiled.convert import Converter, pytree
-from tessera.torch.compiled.layouts import order_of
+from tessera.torch.compiled.convert import Converter
 from tessera.torch.compiled.registry import row
 from tessera.torch.compiled.rows import uneven
 from tessera.torch.compiled.rows.scatters import scattered
@@ -125,7 +124,6 @@ def _windows(c: Converter, x: Any, *given: Any, rank: int) -> Windows:
         given: kernel, stride, padding and dilation.
         rank: along how many dimensions windows go.
     """
-    _check_order(c, x)
     kernel, stride, padding, dilation = (_each(value, rank) for value in given)
     fakes = c.node.meta["val"]
     dims = c.results_dims()[0] if isinstance(fakes, tuple | list) else c.result_dims()
@@ -138,16 +136,6 @@ def _each(value: Any, rank: int) -> tuple[int, ...]:
     several = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else (value,)
     given = [fixed(one) for one in several]
     return tuple(given * rank if len(given) == 1 else given)
-
-
-def _check_order(c: Converter, x: Any, image: int = 0) -> None:
-    """Leave images, an argument by its number, to ATen whose channels lie last where all others do not.
-
-    ATen's kernels keep that order.
-    """
-    made = pytree.tree_leaves(c.node.meta["val"])[0]
-    if not c.lies_last(x) and not c.node.args[image].meta["val"].is_contiguous() and order_of(made) is not None:
-        raise Unknown("images that lie in another order")
 
 
 def _parts(c: Converter, x: Any, w: Windows, fill: float) -> list[tuple[tuple[int, ...], Any]]:
@@ -346,7 +334,6 @@ def _back(c: Converter, g: Any, x: Any, *given: Any) -> Windows:
     Raises:
         Unknown: an element is in too many of them.
     """
-    _check_order(c, x, 1)
     rank = 3 if "3d" in str(c.node.target) else 2
     kernel, stride, padding, dilation = (_each(value, rank) for value in given)
     w = Windows(c.dims(x), c.dims(g), kernel, stride or kernel, padding, dilation)
@@ -391,7 +378,6 @@ def _also_there(c: Converter, w: Windows, axis: int, less: int, place: Any, here
 
 @row("_adaptive_avg_pool2d_backward.default", "_adaptive_avg_pool3d_backward.default")
 def _adaptive_back(c: Converter, g: Any, x: Any) -> Any:
-    _check_order(c, x, 1)
     rank = 2 if "2d" in str(c.node.target) else 3
     if not _is_multiple(c.dims(x), c.dims(g), rank):
         return uneven.mean_back(c, g, c.dims(x), rank)

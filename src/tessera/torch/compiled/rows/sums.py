@@ -20,7 +20,11 @@ from tessera.torch.compiled.sizes import Unknown
 
 
 def _axes(c: Converter, x: Any, dims: Any) -> list[int]:
-    rank = len(c.dims(x))
+    return _along(len(c.dims(x)), dims)
+
+
+def _along(rank: int, dims: Any) -> list[int]:
+    """Return the dimensions that an op names, all of them where it names none."""
     given: list[int] = [] if dims is None else list(cast(Any, dims)) if isinstance(dims, Sequence) else [dims]
     return [axis % rank for axis in given or range(rank)] if rank else []
 
@@ -90,11 +94,11 @@ def _mean(c: Converter, x: Any, dims: Any = None, keepdim: bool = False, dtype: 
 
 def _has_variance(c: Converter, axes: list[int]) -> bool:
     """Return whether the variance of what is converted along some dimensions is asked for, too."""
-    operand, rank = c.node.args[0], c.node.args[0].meta["val"].ndim
+    operand = c.node.args[0]
     for user in _readers(operand.args[0] if _is_widened(operand) else operand):
         if str(user.target) in ("aten.var.correction", "aten.var_mean.correction"):
-            dims = (user.args[1] if len(user.args) > 1 else user.kwargs.get("dim")) or range(rank)
-            if sorted(axis % rank for axis in dims) == sorted(axes):
+            dims = user.args[1] if len(user.args) > 1 else user.kwargs.get("dim")
+            if sorted(_along(operand.meta["val"].ndim, dims)) == sorted(axes):
                 return True
     return False
 

@@ -22,12 +22,18 @@ def _check_index(c: Converter, index: Any) -> None:
 @row("gather.default")
 def _gathered(c: Converter, x: Any, axis: int, index: Any, sparse_grad: bool = False) -> Any:
     _check_index(c, index)
+    x, index = _with_axis(c, x), _with_axis(c, index)
     dims = c.dims(index)
-    if not dims or len(dims) != len(c.dims(x)):
-        raise Unknown("elements of a number")
+    if len(dims) != len(c.dims(x)):
+        raise Unknown("an index of another rank")
     axis %= len(dims)
     x = _cut(c, x, dims, axis)
     return c.w.take(x, [index if at == axis else at for at in range(len(dims))], dims)
+
+
+def _with_axis(c: Converter, x: Any) -> Any:
+    """Return a number as the one element of a row, anything else as it is."""
+    return x if c.dims(x) else c.w.reshape(x, [ONE])
 
 
 def _cut(c: Converter, x: Any, dims: Sequence[Dim], axis: int) -> Any:
@@ -75,8 +81,10 @@ def indexed(c: Converter, x: Any, indices: Sequence[Any]) -> Any:
 @row("scatter.value", "scatter.src", "scatter_add.default")
 def _scattered(c: Converter, x: Any, axis: int, index: Any, source: Any) -> Any:
     _check_index(c, index)
+    x, index = _with_axis(c, x), _with_axis(c, index)
+    source = _with_axis(c, source) if is_value(source) else source
     dims = c.dims(x)
-    if not dims or len(c.dims(index)) != len(dims):
+    if len(c.dims(index)) != len(dims):
         raise Unknown("an index of another rank")
     axis %= len(dims)
     thin = [ONE if at == axis else dim for at, dim in enumerate(dims)]
