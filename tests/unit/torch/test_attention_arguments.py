@@ -188,7 +188,13 @@ def changed(t: int) -> Any:
     return mask
 
 
-@pytest.mark.parametrize("make", [band, biased, changed])
+def changed_by_a_view(t: int) -> Any:
+    mask = torch.ones(t, t, dtype=torch.bool).tril()
+    mask.view(1, -1)[0].fill_(True)
+    return mask.logical_and(torch.ones(t, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("make", [band, biased, changed, changed_by_a_view])
 def test_other_masks_stay(make: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def function(q: Any, k: Any, v: Any) -> Any:
         mask = make(LENGTH)

@@ -10,10 +10,10 @@ A mask that a program makes of sizes alone is computed while compiling, whatever
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 from tessera.data import dataclass
 from tessera.torch.compiled.spelling import HIDDEN, are_equal, changes, is_changed_between, is_tensor, name_of
@@ -139,11 +139,11 @@ def _order(node: Any) -> tuple[int, ...] | None:
         places = node.args[1:] if len(node.args) > 2 else node.args[1]
     else:
         return None
-    if not isinstance(places, tuple | list) or not all(isinstance(place, int) for place in places):
+    if not isinstance(places, tuple | list) or not all(isinstance(place, int) for place in cast("list[Any]", places)):
         return None
     if name == "permute":
-        return tuple(place % RANK for place in places)
-    one, other = places
+        return tuple(place % RANK for place in cast("list[int]", places))
+    one, other = cast("list[int]", places)
     order[one], order[other] = order[other], order[one]
     return tuple(order)
 
@@ -165,13 +165,13 @@ def _repeated(node: Any, axis: int) -> tuple[Any, Any] | None:
     source = column.args[0] if name_of(column) in ("unsqueeze", "getitem") else None
     if not is_tensor(source) or not _is_column(column, axis + 1):
         return None
-    shapes = [[*one.meta["example_value"].shape] for one in (source, column, wide, node)]
-    if len(shapes[0]) != RANK or len(shapes[2]) != RANK + 1:
+    own, grown, shape = (cast("Any", one).meta["example_value"].shape for one in (source, wide, node))
+    if len(own) != RANK or len(grown) != RANK + 1 or len(shape) != RANK:
         return None
-    count = shapes[2][axis + 1]
-    merged = [*shapes[0][:axis], shapes[0][axis] * count, *shapes[0][axis + 1 :]]
-    stays = zip(shapes[2], [*shapes[0][: axis + 1], count, *shapes[0][axis + 1 :]], strict=True)
-    return (source, count) if are_equal((*stays, *zip(shapes[3], merged, strict=True))) else None
+    count = grown[axis + 1]
+    pairs = [*zip(grown, [*own[: axis + 1], count, *own[axis + 1 :]], strict=True)]
+    pairs += zip(shape, [*own[:axis], own[axis] * count, *own[axis + 1 :]], strict=True)
+    return (source, count) if are_equal(pairs) else None
 
 
 def _is_column(node: Any, axis: int) -> bool:
@@ -229,18 +229,31 @@ def known(node: Any) -> Any:
         one = waiting.pop()
         if one in order:
             continue
-        if name_of(one) not in _PLAIN or not is_tensor(one) or any(map(changes, one.users)):
+        if name_of(one) not in _PLAIN or not is_tensor(one):
             return None
         size = one.meta["example_value"].numel()
         if not isinstance(size, int) or size > MOST_ELEMENTS:
             return None
         order.append(one)
         waiting += one.all_input_nodes
-    first = {one: place for place, one in enumerate(node.graph.nodes)}
+    first: dict[Any, int] = {one: place for place, one in enumerate(node.graph.nodes)}
+    if _are_changed(node.graph, order):
+        return None
     with _unset(), torch.no_grad():
         for one in sorted(order, key=first.__getitem__):
             values[one] = _called(one, *torch.fx.node.map_aggregate((one.args, one.kwargs), _on_cpu(values)))
     return values[node]
+
+
+def _are_changed(graph: Any, nodes: Sequence[Any]) -> bool:
+    """Return whether something changes what some nodes give, or other views of it."""
+
+    def memory(one: Any) -> int:
+        return one.meta["example_value"].untyped_storage()._cdata
+
+    held = set(map(memory, nodes))
+    changing = (one for node in graph.nodes if changes(node) for one in node.all_input_nodes)
+    return any(is_tensor(one) and memory(one) in held for one in changing)
 
 
 def _on_cpu(values: dict[Any, Any]) -> Callable[[Any], Any]:
