@@ -158,19 +158,20 @@ def test_what_is_not_known_is_refused(ranges: list[tuple[str, int]], reason: str
 def test_pytorch_ops_between_launches_are_steps_of_their_own() -> None:
     torch = pytest.importorskip("torch")
     compiled = pytest.importorskip("tessera.torch.compiled.backend")
+    running = pytest.importorskip("tessera.torch.compiled.running")
 
     def function(x: Any) -> Any:
         return torch.conv1d(torch.tanh(x)[None], x.exp()[None, :, :3])[0].relu() @ x[:2], x.T.exp()
 
     seen = list[Any]()
-    program: Any = compiled.Program
+    program: Any = running.Program
 
     def kept(*made: Any, **named: Any) -> Any:
         seen.append(program(*made, **named))
         return seen[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "Program", kept)
+        patch.setattr(running, "Program", kept)
         torch._dynamo.reset()
         whole: Callable[..., Any] = torch.compile(function, backend=compiled.backend)
         for seed in range(3):

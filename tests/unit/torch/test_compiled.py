@@ -13,6 +13,7 @@ import tessera as ts  # noqa: E402 - only where PyTorch is
 from tessera.driver import variants  # noqa: E402 - only where PyTorch is
 from tessera.torch.compiled import backend as compiled  # noqa: E402 - only where PyTorch is
 from tessera.torch.compiled import registry  # noqa: E402
+from tessera.torch.compiled.running import Kind  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -274,7 +275,7 @@ def test_cells_of_recurrent_networks():
 
 def test_kinds_of_calls():
     given = [torch.zeros(4, 6), torch.zeros(3, dtype=torch.int64)]
-    kind = compiled._Kind(given)
+    kind = Kind(given)
     assert kind.check(torch.ones(4, 6), torch.ones(3, dtype=torch.int64))
     others = torch.zeros(6, 4), torch.zeros(6, 4).t(), torch.zeros(4, 6, 1), torch.zeros(4, 6).double()
     assert not any(kind.check(other, given[1]) for other in others)

@@ -11,7 +11,7 @@ from tessera.data import dataclass
 from tessera.errors import CallError, caller_location
 from tessera.graph.drawing import page
 from tessera.graph.explained import GraphExplanation, shown_bytes, written
-from tessera.torch.compiled.backend import Ran, watching
+from tessera.torch.compiled.running import Ran, watching
 
 
 @dataclass(frozen=True, slots=True)
