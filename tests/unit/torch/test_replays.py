@@ -14,6 +14,7 @@ from tessera.graph import replay  # noqa: E402
 from tessera.graph.program import Program  # noqa: E402
 from tessera.ops import forms  # noqa: E402
 from tessera.torch.compiled import backend as compiled  # noqa: E402 - only where PyTorch is
+from tessera.torch.compiled import running  # noqa: E402
 
 
 def compile_(function, **more):
@@ -45,7 +46,7 @@ def programs(monkeypatch):
         made.append(Program(*args, **named))
         return made[-1]
 
-    monkeypatch.setattr(compiled, "Program", kept)
+    monkeypatch.setattr(running, "Program", kept)
     return made
 
 
