@@ -147,7 +147,18 @@ def subtracted(t: int) -> Any:
     return (1.0 - torch.ones((t, t), dtype=torch.float64).tril()) * -1e9
 
 
-@pytest.mark.parametrize("make", [low, least, ones, places, subtracted])
+def in_place(t: int) -> Any:
+    return torch.full((t, t), -math.inf, dtype=torch.float64).triu_(1)
+
+
+def by_rows(t: int) -> Any:
+    mask = torch.zeros(1, t, t, dtype=torch.bool)
+    mask[0, :, :1].fill_(True)
+    mask[:, 1:] = torch.ones(t - 1, t).tril(1) > 0
+    return mask
+
+
+@pytest.mark.parametrize("make", [low, least, ones, places, subtracted, in_place, by_rows])
 def test_causal_masks_are_known(make: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def function(q: Any, k: Any, v: Any) -> Any:
         return attend(q, interleaved(k), interleaved(v), make(q.shape[-2]), 0.0)
@@ -188,19 +199,40 @@ def changed(t: int) -> Any:
     return mask
 
 
-def changed_by_a_view(t: int) -> Any:
-    mask = torch.ones(t, t, dtype=torch.bool).tril()
-    mask.view(1, -1)[0].fill_(True)
-    return mask.logical_and(torch.ones(t, dtype=torch.bool))
+def changed_afterwards(t: int) -> Any:
+    mask = torch.ones(t, t, dtype=torch.bool).tril(-2)
+    seen = mask.logical_or(torch.ones(t, t, dtype=torch.bool).tril(-5))
+    mask.fill_(True)
+    seen[:, 0] = True
+    return seen
 
 
-@pytest.mark.parametrize("make", [band, biased, changed, changed_by_a_view])
+@pytest.mark.parametrize("make", [band, biased, changed, changed_afterwards])
 def test_other_masks_stay(make: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def function(q: Any, k: Any, v: Any) -> Any:
         mask = make(LENGTH)
         return attend(q, interleaved(k), interleaved(v), mask)
 
     assert told(function, monkeypatch)["masked"]
+
+
+def test_masks_whose_views_are_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(q: Any, k: Any, v: Any) -> Any:
+        mask = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()
+        mask.view(1, -1)[0].fill_(True)
+        return attend(q, interleaved(k), interleaved(v), mask.logical_and(torch.ones(LENGTH, dtype=torch.bool)))
+
+    assert told(function, monkeypatch) == {"masked": False, "is_causal": False, "enable_gqa": True}
+
+
+def test_masks_that_change_after_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(q: Any, k: Any, v: Any) -> Any:
+        mask = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()
+        found = attend(q, interleaved(k), interleaved(v), mask)
+        mask.logical_not_()
+        return found * mask.sum()
+
+    assert told(function, monkeypatch) == {"masked": False, "is_causal": True, "enable_gqa": True}
 
 
 def test_masks_of_data_stay(monkeypatch: pytest.MonkeyPatch) -> None:

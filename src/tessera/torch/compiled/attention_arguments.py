@@ -10,13 +10,13 @@ A mask that a program makes of sizes alone is computed while compiling, whatever
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from importlib import import_module
 from typing import Any, cast
 
 from tessera.data import dataclass
-from tessera.torch.compiled.spelling import HIDDEN, are_equal, changes, is_changed_between, is_tensor, name_of
+from tessera.torch.compiled.spelling import HIDDEN, IN_PLACE, MODES, are_equal, changes, is_tensor, name_of
 
 torch: Any = import_module("torch")
 _attention: Any = torch.nn.functional.scaled_dot_product_attention
@@ -30,8 +30,9 @@ _CASTING = ("to", "type", "type_as", "bool", "float", "half", "bfloat16", "doubl
 _COMPARING = ("eq", "ne", "lt", "le", "gt", "ge", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
 _COMBINING = ("logical_not", "logical_and", "logical_or", "bitwise_not", "bitwise_and", "bitwise_or", "invert", "and_")
 _COMPUTING = ("tril", "triu", "masked_fill", "where", "mul", "add", "sub", "neg", "rsub", "any", "all", "or_")
+_FILLING = ("fill", "fill_diagonal", "zero", "copy")
 _PLAIN = frozenset((*_MAKING, *_SHAPING, *_CASTING, *_COMPARING, *_COMBINING, *_COMPUTING))
-"""Functions of what is known that change nothing, and draw nothing."""
+"""Functions of what is known that draw nothing."""
 
 
 def simplify_attention(traced: Any) -> None:
@@ -120,14 +121,29 @@ def _unrepeated(reader: Any, node: Any) -> _Heads | None:
         reader: the attention that reads the array.
         node: the array.
     """
-    axis, turns = 1, list[tuple[int, ...]]()
+    axis, turns, chain = 1, list[tuple[int, ...]](), [node]
     while (order := _order(node)) is not None or name_of(node) == "contiguous":
         if order is not None:
             turns.insert(0, order)
             axis = order[axis]
         node = node.args[0]
+        chain.append(node)
     found = _repeated(node, axis)
-    return None if found is None or is_changed_between(found[0], reader, ()) else _Heads(*found, turns)
+    if found is None:
+        return None
+    while chain[-1] is not found[0]:
+        chain.append(chain[-1].args[0])
+    return None if _is_other_later(chain, reader) else _Heads(*found, turns)
+
+
+def _is_other_later(chain: list[Any], reader: Any) -> bool:
+    """Return whether what the last of some nodes gives is something else for a reader than for the node behind it."""
+    held, between = set(map(_memory, chain)), reader.prev
+    while between is not chain[-1]:
+        if between.target in MODES or (changes(between) and not held.isdisjoint(map(_memory, _changed(between)))):
+            return True
+        between = between.prev
+    return False
 
 
 def _order(node: Any) -> tuple[int, ...] | None:
@@ -194,7 +210,7 @@ def _name_mask(node: Any) -> None:
     mask = node.args[3] if len(node.args) > 3 else node.kwargs.get("attn_mask")
     if len(node.args) > 5 or node.kwargs.get("is_causal", False) or not is_tensor(mask):
         return
-    found = known(mask)
+    found = known(mask, node)
     keeps = None if found is None else _kept(found)
     if keeps is None:
         return
@@ -204,7 +220,7 @@ def _name_mask(node: Any) -> None:
     later = rows == columns and bool((keeps == torch.ones(rows, columns, dtype=torch.bool).tril()).all())
     if later or bool(keeps.all()):
         query, (key, value, _, *rest) = node.args[0], (*node.args[1:3], *(node.args[3:] or (None,)))
-        if name_of(query) == "masked_fill" and (blind := known(query.args[1])) is not None and not blind.any():
+        if name_of(query) == "masked_fill" and (blind := known(query.args[1], node)) is not None and not blind.any():
             query = query.args[0]
         node.args = (query, key, value, None, *rest)
         node.kwargs = {name: given for name, given in node.kwargs.items() if name != "attn_mask"} | {"is_causal": later}
@@ -220,40 +236,52 @@ def _kept(mask: Any) -> Any:
     return keeps if bool((keeps | (mask <= HIDDEN)).all()) else None
 
 
-def known(node: Any) -> Any:
-    """Return what a node gives, on the CPU, if that follows from the program alone; None where it does not."""
-    values = dict[Any, Any]()
-    order = list[Any]()
-    waiting = [node]
+def known(node: Any, reader: Any) -> Any:
+    """Return what a node gives another one, on the CPU, if that follows from the program alone; None where it does not.
+
+    What changes it in place before it is read is done to it.
+    """
+    places: dict[Any, int] = {one: place for place, one in enumerate(node.graph.nodes)}
+    before = [one for one in places if places[one] < places[reader] and changes(one)]
+    order, waiting = set[Any](), [node]
     while waiting:
         one = waiting.pop()
-        if one in order:
-            continue
-        if name_of(one) not in _PLAIN or not is_tensor(one):
+        if one not in order and not _is_plain(one):
             return None
-        size = one.meta["example_value"].numel()
-        if not isinstance(size, int) or size > MOST_ELEMENTS:
-            return None
-        order.append(one)
-        waiting += one.all_input_nodes
-    first: dict[Any, int] = {one: place for place, one in enumerate(node.graph.nodes)}
-    if _are_changed(node.graph, order):
-        return None
+        waiting += [] if one in order else one.all_input_nodes
+        order.add(one)
+        if not waiting:
+            held = set(map(_memory, filter(is_tensor, order)))
+            waiting = [one for one in before if one not in order and not held.isdisjoint(map(_memory, _changed(one)))]
+    values = dict[Any, Any]()
     with _unset(), torch.no_grad():
-        for one in sorted(order, key=first.__getitem__):
-            values[one] = _called(one, *torch.fx.node.map_aggregate((one.args, one.kwargs), _on_cpu(values)))
+        for one in sorted(order, key=places.__getitem__):
+            try:
+                values[one] = _called(one, *torch.fx.node.map_aggregate((one.args, one.kwargs), _on_cpu(values)))
+            except RuntimeError:  # what a GPU computes and no CPU
+                return None
     return values[node]
 
 
-def _are_changed(graph: Any, nodes: Sequence[Any]) -> bool:
-    """Return whether something changes what some nodes give, or other views of it."""
+def _is_plain(node: Any) -> bool:
+    """Return whether a node computes something small of what it reads alone, or changes that."""
+    name = name_of(node)
+    if name == "setitem":
+        return True
+    plain = name in _PLAIN or (name.endswith("_") and name[:-1] in (*_PLAIN, *_FILLING))
+    size = node.meta["example_value"].numel() if plain and is_tensor(node) else None
+    return isinstance(size, int) and size <= MOST_ELEMENTS
 
-    def memory(one: Any) -> int:
-        return one.meta["example_value"].untyped_storage()._cdata
 
-    held = set(map(memory, nodes))
-    changing = (one for node in graph.nodes if changes(node) for one in node.all_input_nodes)
-    return any(is_tensor(one) and memory(one) in held for one in changing)
+def _memory(node: Any) -> int:
+    """Return what tells the memory of a tensor."""
+    return node.meta["example_value"].untyped_storage()._cdata
+
+
+def _changed(node: Any) -> list[Any]:
+    """Return what a node may change of what it reads: the first in place, all of it where an option says so."""
+    in_place = name_of(node).endswith("_") or name_of(node) in IN_PLACE
+    return [one for one in (node.args[:1] if in_place else node.all_input_nodes) if is_tensor(one)]
 
 
 def _on_cpu(values: dict[Any, Any]) -> Callable[[Any], Any]:
@@ -262,6 +290,7 @@ def _on_cpu(values: dict[Any, Any]) -> Callable[[Any], Any]:
     def value(one: Any) -> Any:
         if isinstance(one, torch.fx.Node):
             return values[one]
-        return torch.device("cpu") if isinstance(one, torch.device) else one
+        is_device = isinstance(one, torch.device) or (isinstance(one, str) and one.startswith("cuda"))
+        return torch.device("cpu") if is_device else one
 
     return value

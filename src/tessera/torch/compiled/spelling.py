@@ -17,7 +17,7 @@ _surely: Callable[[Any], bool] = import_module("torch.fx.experimental.symbolic_s
 HIDDEN = -1e4
 """Scores from which on downwards a key counts as hidden, as it has no weight beside one that is not."""
 _autocast: Any = import_module("torch.amp.autocast_mode")
-_MODES = (torch._C._set_grad_enabled, _autocast._enter_autocast, _autocast._exit_autocast)
+MODES = (torch._C._set_grad_enabled, _autocast._enter_autocast, _autocast._exit_autocast)
 """What changes how all that comes after it is computed."""
 _CASTS = ("float", "half", "bfloat16", "double", "to", "type", "type_as")
 _PRODUCTS = ("matmul", "bmm", "__matmul__")
@@ -171,7 +171,7 @@ def step_of(node: Any) -> Step | None:
 def changes(node: Any) -> bool:
     """Return whether a node changes what it reads."""
     name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
-    in_place = name in _IN_PLACE or (name.endswith("_") and not name.startswith("__"))
+    in_place = name in IN_PLACE or (name.endswith("_") and not name.startswith("__"))
     return in_place or "out" in node.kwargs or _is_told_to_change(node)
 
 
@@ -182,7 +182,7 @@ def is_changed_between(first: Any, last: Any, but: Container[Any]) -> bool:
     """
     between = last.prev
     while between is not first:
-        if between not in but and (changes(between) or between.target in _MODES):
+        if between not in but and (changes(between) or between.target in MODES):
             return True
         between = between.prev
     return False
@@ -259,4 +259,4 @@ _STEPS: dict[str, Callable[..., Step | None]] = {
     "where": _chosen,
 }
 _OF_THREE = ("masked_fill", "masked_fill_", "where")
-_IN_PLACE = ("setitem", "iadd", "isub", "imul", "itruediv")
+IN_PLACE = ("setitem", "iadd", "isub", "imul", "itruediv")
