@@ -168,6 +168,14 @@ def test_causal_masks_are_known(make: Callable[[int], Any], monkeypatch: pytest.
     assert told(function, monkeypatch, dynamic=True)["masked"]  # the next call may have other sizes
 
 
+def test_masks_like_other_arrays_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(q: Any, k: Any, v: Any) -> Any:
+        mask = torch.ones_like(q[:1, :1, :, :1] * k[:1, :1, :, 0, None].mT).tril() * q.new_ones(LENGTH)
+        return attend(q, interleaved(k), interleaved(v), (1 - mask) * -1e9)
+
+    assert told(function, monkeypatch) == {"masked": False, "is_causal": True, "enable_gqa": True}
+
+
 @pytest.mark.parametrize("fill", [-math.inf, -1e9])
 def test_causal_masks_by_hand_are_known(fill: float, monkeypatch: pytest.MonkeyPatch) -> None:
     def function(q: Any, k: Any, v: Any) -> Any:

@@ -24,7 +24,9 @@ _unset: Any = import_module("torch._subclasses.fake_tensor").unset_fake_temporar
 
 MOST_ELEMENTS = 1 << 24
 """Of masks that are computed while compiling."""
-_MAKING = ("full", "ones", "zeros", "arange", "full_like", "ones_like", "zeros_like")
+_LIKE = ("full_like", "ones_like", "zeros_like", "new_full", "new_ones", "new_zeros")
+"""Functions of an array's shape and dtype."""
+_MAKING = ("full", "ones", "zeros", "arange", *_LIKE)
 _SHAPING = ("view", "reshape", "expand", "unsqueeze", "squeeze", "getitem", "transpose", "t", "contiguous", "clone")
 _CASTING = ("to", "type", "type_as", "bool", "float", "half", "bfloat16", "double", "int", "long")
 _COMPARING = ("eq", "ne", "lt", "le", "gt", "ge", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
@@ -79,10 +81,10 @@ def _share_heads(graph: Any, node: Any) -> None:
     if not all(is_tensor(one) and one.meta["example_value"].dim() == RANK for one in (query, *pair)):
         return
     key, value = (_unrepeated(node, one) for one in pair)
-    if key is None or value is None or key.count != value.count:
+    if key is None or value is None:
         return
     heads = [one.meta["example_value"].shape[1] for one in (query, pair[0])]
-    if are_equal([(heads[0], heads[1])]):
+    if are_equal([(heads[0], heads[1]), (key.count, value.count)]):
         with graph.inserting_before(node):
             node.args = (query, key.turned(graph), value.turned(graph), *node.args[3:])
         node.kwargs = {**node.kwargs, "enable_gqa": True}
@@ -248,7 +250,7 @@ def known(node: Any, reader: Any) -> Any:
         one = waiting.pop()
         if one not in order and not _is_plain(one):
             return None
-        waiting += [] if one in order else one.all_input_nodes
+        waiting += [] if one in order or name_of(one) in _LIKE else one.all_input_nodes
         order.add(one)
         if not waiting:
             held = set(map(_memory, filter(is_tensor, order)))
@@ -261,6 +263,11 @@ def known(node: Any, reader: Any) -> Any:
             except RuntimeError:  # what a GPU computes and no CPU
                 return None
     return values[node]
+
+
+def _blank(fake: Any) -> Any:
+    """Return an array of a shape and a dtype."""
+    return torch.empty((), dtype=fake.dtype).expand(tuple(fake.shape))
 
 
 def _is_plain(node: Any) -> bool:
@@ -289,7 +296,7 @@ def _on_cpu(values: dict[Any, Any]) -> Callable[[Any], Any]:
 
     def value(one: Any) -> Any:
         if isinstance(one, torch.fx.Node):
-            return values[one]
+            return values[one] if one in values else _blank(one.meta["example_value"])
         is_device = isinstance(one, torch.device) or (isinstance(one, str) and one.startswith("cuda"))
         return torch.device("cpu") if is_device else one
 
