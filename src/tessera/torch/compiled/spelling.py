@@ -96,21 +96,22 @@ def shape_of(side: tuple[Any, tuple[int, ...] | None]) -> list[Any]:
     return [*shape] if order is None else [shape[axis] for axis in order]
 
 
-def _argument(node: Any, place: int, name: str, default: Any = None) -> Any:
+def argument(node: Any, place: int, name: str, default: Any = None) -> Any:
+    """Return an argument that a call gives by its place or its name."""
     return node.args[place] if len(node.args) > place else node.kwargs.get(name, default)
 
 
 def is_softmax(node: Any) -> bool:
     """Return whether a node is a softmax along the last dimension, of floats of any width."""
-    if name_of(node) != "softmax" or not node.args or not is_tensor(node.args[0]):
+    if name_of(node) != "softmax" or not is_tensor(argument(node, 0, "input")):
         return False
     rank = node.meta["example_value"].dim()
-    return _argument(node, 1, "dim") in (-1, rank - 1)
+    return argument(node, 1, "dim") in (-1, rank - 1)
 
 
 def rate_of(node: Any) -> float | None:
     """Return the rate of a dropout, 0 where it is off, None where that is not known."""
-    rate, training = _argument(node, 1, "p", 0.5), _argument(node, 2, "training", node.kwargs.get("train", True))
+    rate, training = argument(node, 1, "p", 0.5), argument(node, 2, "training", node.kwargs.get("train", True))
     if not isinstance(training, bool) or not isinstance(rate, _NUMBERS):
         return None
     return float(rate) if training else 0.0
