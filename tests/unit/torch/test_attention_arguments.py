@@ -110,6 +110,20 @@ def changed_since(q: Any, k: Any, v: Any) -> Any:
     return attend(q, many, interleaved(v)) + keys.mean()
 
 
+def raised_since(q: Any, k: Any, v: Any) -> Any:
+    keys = k.clone()
+    many = interleaved(keys)
+    keys **= 2
+    return attend(q, many, interleaved(v))
+
+
+def changed_by_an_op(q: Any, k: Any, v: Any) -> Any:
+    keys = k.clone()
+    many = interleaved(keys)
+    torch.ops.aten.mul_.Scalar(keys, 2)
+    return attend(q, many, interleaved(v))
+
+
 def without_gradients(q: Any, k: Any, v: Any) -> Any:
     with torch.no_grad():
         many = interleaved(k)
@@ -120,7 +134,10 @@ def other_dimension(q: Any, k: Any, v: Any) -> Any:
     return attend(interleaved(k), interleaved(k), interleaved(v).repeat_interleave(2, 2)[:, :, ::2]) + q
 
 
-@pytest.mark.parametrize("function", [in_turn, one_of_them, changed_since, without_gradients, other_dimension])
+@pytest.mark.parametrize(
+    "function",
+    [in_turn, one_of_them, changed_since, raised_since, changed_by_an_op, without_gradients, other_dimension],
+)
 def test_other_heads_stay(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     assert not told(function, monkeypatch)["enable_gqa"]
 
@@ -247,7 +264,14 @@ def changed_by_a_view(t: int) -> Any:
     return mask.logical_and(torch.ones(t, dtype=torch.bool))
 
 
-@pytest.mark.parametrize("make", [band, biased, changed, changed_by_a_view])
+def changed_by_a_part(t: int) -> Any:
+    mask = torch.ones(t, t, dtype=torch.bool).tril()
+    found, (part, _) = mask[None], mask.chunk(2)
+    part |= True
+    return found
+
+
+@pytest.mark.parametrize("make", [band, biased, changed, changed_by_a_view, changed_by_a_part])
 def test_other_masks_stay(make: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def function(q: Any, k: Any, v: Any) -> Any:
         mask = make(LENGTH)

@@ -76,9 +76,13 @@ def _describe(node: Any) -> None:
             waiting += one.all_input_nodes
     modes = (getattr(one.meta.get("example_value"), "fake_mode", None) for one in node.graph.nodes)
     with next(filter(None, modes), nullcontext()):
-        for one in filter(added.__contains__, node.graph.nodes):
-            args, kwargs = torch.fx.node.map_arg((one.args, one.kwargs), lambda read: read.meta["example_value"])
+        for one in [one for one in node.graph.nodes if one in added]:
+            args, kwargs = (torch.fx.node.map_arg(given, _example) for given in (one.args, one.kwargs))
             one.meta["example_value"] = _called(one, args, kwargs)
+
+
+def _example(node: Any) -> Any:
+    return node.meta["example_value"]
 
 
 def _called(node: Any, args: Any, kwargs: Any) -> Any:

@@ -172,8 +172,8 @@ def step_of(node: Any) -> Step | None:
 def changes(node: Any) -> bool:
     """Return whether a node changes what it reads."""
     name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
-    in_place = name in _IN_PLACE or (name.endswith("_") and not name.startswith("__"))
-    return in_place or "out" in node.kwargs or _is_told_to_change(node)
+    in_place = name.strip("_") in _IN_PLACE or (name.endswith("_") and not name.startswith("__"))
+    return in_place or "out" in node.kwargs or _is_told_to_change(node) or _may_change(node.target)
 
 
 def is_changed_between(first: Any, last: Any, but: Container[Any]) -> bool:
@@ -187,6 +187,12 @@ def is_changed_between(first: Any, last: Any, but: Container[Any]) -> bool:
             return True
         between = between.prev
     return False
+
+
+def _may_change(target: Any) -> bool:
+    """Return whether an op of PyTorch's registry is declared to change arguments, in any of its forms."""
+    forms = [getattr(target, name) for name in target.overloads()] if hasattr(target, "overloads") else [target]
+    return any(form._schema.is_mutable for form in forms if hasattr(form, "_schema"))
 
 
 def _is_told_to_change(node: Any) -> bool:
@@ -260,4 +266,7 @@ _STEPS: dict[str, Callable[..., Step | None]] = {
     "where": _chosen,
 }
 _OF_THREE = ("masked_fill", "masked_fill_", "where")
-_IN_PLACE = ("setitem", "iadd", "isub", "imul", "itruediv")
+_IN_PLACE = (
+    *("setitem", "iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imod"),
+    *("imul", "ior", "ipow", "irshift", "isub", "itruediv", "ixor"),
+)
