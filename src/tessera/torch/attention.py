@@ -84,7 +84,7 @@ def is_taken(torch: Any, given: Sequence[Any], mask: Any, is_causal: bool, share
     if query.device.type not in _DEVICES or torch.autograd.forward_ad._current_level >= 0:
         return False
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor
-    if not torch.compiler.is_compiling() and any(map(wrapped, given)):  # which the compiler cannot trace
+    if not torch.compiler.is_dynamo_compiling() and any(map(wrapped, given)):  # which Dynamo cannot trace
         return False
     if not all(one.shape[-1] for one in given):
         return False

@@ -110,6 +110,20 @@ def changed_since(q: Any, k: Any, v: Any) -> Any:
     return attend(q, many, interleaved(v)) + keys.mean()
 
 
+def raised_since(q: Any, k: Any, v: Any) -> Any:
+    keys = k.clone()
+    many = interleaved(keys)
+    keys **= 2
+    return attend(q, many, interleaved(v))
+
+
+def changed_by_an_op(q: Any, k: Any, v: Any) -> Any:
+    keys = k.clone()
+    many = interleaved(keys)
+    torch.ops.aten.mul_.Scalar(keys, 2)
+    return attend(q, many, interleaved(v))
+
+
 def without_gradients(q: Any, k: Any, v: Any) -> Any:
     with torch.no_grad():
         many = interleaved(k)
@@ -120,7 +134,10 @@ def other_dimension(q: Any, k: Any, v: Any) -> Any:
     return attend(interleaved(k), interleaved(k), interleaved(v).repeat_interleave(2, 2)[:, :, ::2]) + q
 
 
-@pytest.mark.parametrize("function", [in_turn, one_of_them, changed_since, without_gradients, other_dimension])
+@pytest.mark.parametrize(
+    "function",
+    [in_turn, one_of_them, changed_since, raised_since, changed_by_an_op, without_gradients, other_dimension],
+)
 def test_other_heads_stay(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     assert not told(function, monkeypatch)["enable_gqa"]
 
@@ -192,6 +209,59 @@ def test_masks_that_hide_nothing_are_left_out(monkeypatch: pytest.MonkeyPatch) -
     assert told(function, monkeypatch) == {"masked": False, "is_causal": False, "enable_gqa": True}
 
 
+def named(q: Any, k: Any, v: Any) -> Any:
+    wide = torch.repeat_interleave(input=k, repeats=GROUPS, dim=1)
+    places = torch.ones(LENGTH, LENGTH, dtype=torch.bool, device="cpu").tril()
+    return attend(query=q, key=wide, value=interleaved(v), attn_mask=places)
+
+
+def named_columns(q: Any, k: Any, v: Any) -> Any:
+    wide = [torch.unsqueeze(input=one, dim=2).expand(-1, -1, GROUPS, -1, -1).flatten(1, 2) for one in (k, v)]
+    seen = q.masked_fill(mask=torch.zeros(LENGTH, 1, dtype=torch.bool), value=0.0)
+    return attend(seen, *wide, places(LENGTH))
+
+
+def named_by_hand(q: Any, k: Any, v: Any) -> Any:
+    scores = (q @ interleaved(k).mT).masked_fill(torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1), -math.inf)
+    return F.dropout(input=torch.softmax(input=scores, dim=-1), p=0.0) @ interleaved(v)
+
+
+@pytest.mark.parametrize("function", [named, named_columns, named_by_hand])
+def test_arguments_have_names(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert told(function, monkeypatch) == {"masked": False, "is_causal": True, "enable_gqa": True}
+
+
+def test_gradients_are_off_afterwards() -> None:
+    def function(q: Any, k: Any, v: Any) -> Any:
+        found = attend(q, interleaved(k), interleaved(v))
+        torch.set_grad_enabled(False)
+        return found
+
+    arrays = given()
+    with torch.enable_grad():
+        found = torch.compile(function, backend=compiled.backend)(*arrays)
+    assert found.requires_grad
+
+
+def test_devices_of_masks_are_known_by_name() -> None:
+    graph = torch.fx.Graph()
+    mask = graph.call_function(torch.ones, (3, 3), {"dtype": torch.bool, "device": "meta"})
+    mask.meta["example_value"] = torch.ones(3, 3, dtype=torch.bool, device="meta")
+    assert torch.equal(attention_arguments.known(mask, graph.output(mask)), torch.ones(3, 3, dtype=torch.bool))
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_each_query_of_a_batch_attends() -> None:
+    def one(q: Any, k: Any, v: Any) -> Any:
+        return attend(q[None], interleaved(k[None]), interleaved(v[None]), places(LENGTH))[0]
+
+    def function(q: Any, k: Any, v: Any) -> Any:
+        return torch.vmap(one)(q, k, v)
+
+    arrays = given()
+    torch.testing.assert_close(torch.compile(function, backend=compiled.backend)(*arrays), function(*arrays))
+
+
 def band(t: int) -> Any:
     return torch.ones(t, t, dtype=torch.bool).tril().triu(-4)
 
@@ -215,7 +285,14 @@ def changed_afterwards(t: int) -> Any:
     return seen
 
 
-@pytest.mark.parametrize("make", [band, biased, changed, changed_afterwards])
+def changed_by_a_part(t: int) -> Any:
+    mask = torch.ones(t, t, dtype=torch.bool).tril()
+    found, (part, _) = mask[None], mask.chunk(2)
+    part |= True
+    return found
+
+
+@pytest.mark.parametrize("make", [band, biased, changed, changed_afterwards, changed_by_a_part])
 def test_other_masks_stay(make: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def function(q: Any, k: Any, v: Any) -> Any:
         mask = make(LENGTH)

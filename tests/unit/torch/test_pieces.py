@@ -47,13 +47,22 @@ def changed(x: Any, mask: Any) -> Any:
     return y, z.exp(), z.nonzero(), torch.unique(mask.long()) * 2, (x * 3).nonzero()
 
 
-@pytest.mark.parametrize("function", [masked, experts, numbered, starting, changed])
+def attended(x: Any, mask: Any) -> Any:
+    count = mask.sum().item()
+    torch._check(count >= 2)
+    torch._check(count <= x.shape[0])
+    first = x[None, None, :count]
+    place = torch.arange(count)
+    return F.scaled_dot_product_attention(first, first, first, place[:, None] >= place).sum(2)
+
+
+@pytest.mark.parametrize("function", [masked, experts, numbered, starting, changed, attended])
 def test_sizes_from_data(function: Callable[..., Any]) -> None:
     torch._dynamo.reset()
     compiled.reports.clear()
     torch.manual_seed(0)
     run = torch.compile(function, backend=compiled.backend, fullgraph=True)
-    for length, chosen in (6, (0, 3, 4)), (9, (1, 2, 5, 7)), (6, (5,)):
+    for length, chosen in (6, (0, 3, 4)), (9, (1, 2, 5, 7)), (6, (5,) if function is not attended else (4, 5)):
         mask = torch.zeros(length, dtype=torch.bool)
         mask[list(chosen)] = True
         x = torch.randn(length, 5, requires_grad=True)

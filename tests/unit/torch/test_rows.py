@@ -195,6 +195,25 @@ def test_samples_of_volumes(mode, outside, corners):
     both_ways(function, reals((2, 2, 3, 4, 3), (2, 3, 2, 2, 3))())
 
 
+@pytest.mark.parametrize("outside", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("rank", [2, 3])
+def test_samples_at_pixels_have_pytorchs_slopes(rank: int, outside: str) -> None:
+    torch._dynamo.reset()
+
+    def function(x: Any, grid: Any) -> Any:
+        return F.grid_sample(x, grid, "bilinear", outside, True)
+
+    x = torch.randn(2, 3, *[5] * rank, dtype=torch.float64)
+    places = torch.eye(rank, rank + 1, dtype=torch.float64).repeat(2, 1, 1)
+    places[1] *= 1.5  # some between pixels, some outside of the image
+    grid = F.affine_grid(places, [2, 3, *[5] * rank], True).requires_grad_()
+    slopes = [
+        torch.autograd.grad(run(x, grid).square().sum(), grid)
+        for run in (torch.compile(function, backend=compiled.backend), function)
+    ]
+    torch.testing.assert_close(*slopes)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_next_numbers(dtype):
     info = torch.finfo(dtype)

@@ -432,11 +432,11 @@ def _whole(bias: Any, shape: tuple[Any, ...], q: Any) -> Any:
     if not is_mask:
         rows.float_dtype(bias, "bias")
     found = tuple(arrays.shape_of(bias, "bias"))
-    if len(found) > 4 or any(one not in (1, other) for one, other in zip(found[::-1], shape[::-1], strict=False)):
+    if len(found) > 4 or any(one not in (other, 1) for one, other in zip(found[::-1], shape[::-1], strict=False)):
         raise refused(
             f"bias has the shape {found}, scores {tuple(shape)}", "wrong-shape", "it broadcasts to that of scores"
         )
-    if found == tuple(shape) and not is_mask:
+    if len(found) == len(shape) and found == shape and not is_mask:  # unlike dimensions may not be compared
         return bias
     if not (arrays.is_torch(bias) or isinstance(cast("object", bias), np.ndarray | Traced)):
         raise refused("a bias on a device is of bool, or to be repeated", "wrong-shape", "give all of its elements")

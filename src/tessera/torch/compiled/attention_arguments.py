@@ -10,20 +10,34 @@ A mask that a program makes of sizes alone is computed while compiling, whatever
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from importlib import import_module
 from typing import Any, cast
 
 from tessera.data import dataclass
-from tessera.torch.compiled.spelling import HIDDEN, IN_PLACE, MODES, are_equal, changes, is_tensor, name_of
+from tessera.torch.compiled.spelling import (
+    HIDDEN,
+    IN_PLACE,
+    MODES,
+    are_equal,
+    argument,
+    changes,
+    is_same,
+    is_tensor,
+    name_of,
+)
 
 torch: Any = import_module("torch")
 _attention: Any = torch.nn.functional.scaled_dot_product_attention
 _unset: Any = import_module("torch._subclasses.fake_tensor").unset_fake_temporarily
 
+RANK = 4
+"""Dimensions of arrays with heads."""
 MOST_ELEMENTS = 1 << 24
 """Of masks that are computed while compiling."""
+_NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+"""Arguments of attention."""
 _LIKE = ("full_like", "ones_like", "zeros_like", "new_full", "new_ones", "new_zeros")
 """Functions of an array's shape and dtype."""
 _MAKING = ("full", "ones", "zeros", "arange", *_LIKE)
@@ -40,28 +54,39 @@ _PLAIN = frozenset((*_MAKING, *_SHAPING, *_CASTING, *_COMPARING, *_COMBINING, *_
 def simplify_attention(traced: Any) -> None:
     """Rewrite the arguments of attention in a graph of PyTorch's functions, as it is before it is differentiated."""
     nodes = list(traced.graph.find_nodes(op="call_function", target=_attention))
-    if nodes:
-        _describe(traced.graph)
     for node in nodes:
+        _order_arguments(node)
+        _describe(node)
         _name_mask(node)
         _share_heads(traced.graph, node)
     if nodes:
         traced.recompile()
 
 
-def _describe(graph: Any) -> None:
-    """Say of nodes that have been added what they give, as tensors without data."""
+def _order_arguments(node: Any) -> None:
+    """Give attention its queries, keys and values by their places, and all else by its names."""
+    given = {**dict(zip(_NAMES, node.args, strict=False)), **node.kwargs}
+    node.args = tuple(given.pop(name) for name in _NAMES[:3])
+    node.kwargs = given
 
-    def example(one: Any) -> Any:
-        return one.meta["example_value"]
 
-    calls = [node for node in graph.nodes if node.op.startswith("call_")]
-    added = [node for node in calls if "example_value" not in node.meta]
-    modes = (getattr(node.meta.get("example_value"), "fake_mode", None) for node in calls)
+def _describe(node: Any) -> None:
+    """Say what a node gives, and what it is computed of, as tensors without data, where these have been added."""
+    added, waiting = set[Any](), [node, *node.all_input_nodes]
+    while waiting:
+        one = waiting.pop()
+        if one not in added and "example_value" not in one.meta:
+            added.add(one)
+            waiting += one.all_input_nodes
+    modes = (getattr(one.meta.get("example_value"), "fake_mode", None) for one in node.graph.nodes)
     with next(filter(None, modes), nullcontext()):
-        for node in added:
-            args, kwargs = (torch.fx.node.map_arg(given, example) for given in (node.args, node.kwargs))
-            node.meta["example_value"] = _called(node, args, kwargs)
+        for one in [one for one in node.graph.nodes if one in added]:
+            args, kwargs = (torch.fx.node.map_arg(given, _example) for given in (one.args, one.kwargs))
+            one.meta["example_value"] = _called(one, args, kwargs)
+
+
+def _example(node: Any) -> Any:
+    return node.meta["example_value"]
 
 
 def _called(node: Any, args: Any, kwargs: Any) -> Any:
@@ -75,9 +100,9 @@ def _called(node: Any, args: Any, kwargs: Any) -> Any:
 
 def _share_heads(graph: Any, node: Any) -> None:
     """Let attention have keys and values without repetitions, where each is repeated for as many queries."""
-    if len(node.args) < 3 or len(node.args) > 7 or node.kwargs.get("enable_gqa", False):
+    if node.kwargs.get("enable_gqa", False):
         return
-    query, *pair = node.args[:3]
+    query, *pair = node.args
     if not all(is_tensor(one) and one.meta["example_value"].dim() == RANK for one in (query, *pair)):
         return
     key, value = (_unrepeated(node, one) for one in pair)
@@ -86,12 +111,8 @@ def _share_heads(graph: Any, node: Any) -> None:
     heads = [one.meta["example_value"].shape[1] for one in (query, pair[0])]
     if are_equal([(heads[0], heads[1]), (key.count, value.count)]):
         with graph.inserting_before(node):
-            node.args = (query, key.turned(graph), value.turned(graph), *node.args[3:])
+            node.args = (query, key.turned(graph), value.turned(graph))
         node.kwargs = {**node.kwargs, "enable_gqa": True}
-
-
-RANK = 4
-"""Dimensions of arrays with heads."""
 
 
 @dataclass(frozen=True)
@@ -134,15 +155,15 @@ def _unrepeated(reader: Any, node: Any) -> _Heads | None:
     if found is None:
         return None
     while chain[-1] is not found[0]:
-        chain.append(chain[-1].args[0])
+        chain.append(argument(chain[-1], 0, "input"))
     return None if _is_other_later(chain, reader) else _Heads(*found, turns)
 
 
 def _is_other_later(chain: list[Any], reader: Any) -> bool:
     """Return whether what the last of some nodes gives is something else for a reader than for the node behind it."""
-    held, between = set(map(_memory, chain)), reader.prev
+    held, between = _memory(chain), reader.prev
     while between is not chain[-1]:
-        if between.target in MODES or (changes(between) and not held.isdisjoint(map(_memory, _changed(between)))):
+        if between.target in MODES or (changes(between) and held & _changed(between)):
             return True
         between = between.prev
     return False
@@ -168,19 +189,18 @@ def _order(node: Any) -> tuple[int, ...] | None:
 
 def _repeated(node: Any, axis: int) -> tuple[Any, Any] | None:
     """Return what a node repeats element by element along a dimension, and how often; None where it does not."""
-    name, args = name_of(node), node.args
+    name = name_of(node)
     if name == "repeat_interleave":
-        count = args[1] if len(args) > 1 else node.kwargs.get("repeats")
-        along = args[2] if len(args) > 2 else node.kwargs.get("dim")
+        source, count, along = (argument(node, *which) for which in enumerate(("input", "repeats", "dim")))
         fits = isinstance(count, int) and isinstance(along, int) and "output_size" not in node.kwargs
-        return (args[0], count) if fits and along % RANK == axis and is_tensor(args[0]) else None
-    if name not in ("reshape", "view", "flatten") or not args:
+        return (source, count) if fits and along % RANK == axis and is_tensor(source) else None
+    if name not in ("reshape", "view", "flatten"):
         return None
-    wide = args[0]
+    wide = argument(node, 0, "input")
     if name_of(wide) not in ("expand", "repeat") or not is_tensor(wide.args[0]):
         return None
     column = wide.args[0]
-    source = column.args[0] if name_of(column) in ("unsqueeze", "getitem") else None
+    source = argument(column, 0, "input") if name_of(column) in ("unsqueeze", "getitem") else None
     if not is_tensor(source) or not _is_column(column, axis + 1):
         return None
     own, grown, shape = (cast("Any", one).meta["example_value"].shape for one in (source, wide, node))
@@ -195,7 +215,7 @@ def _repeated(node: Any, axis: int) -> tuple[Any, Any] | None:
 def _is_column(node: Any, axis: int) -> bool:
     """Return whether a node has a dimension more than what it reads, of one element, and is the same else."""
     if name_of(node) == "unsqueeze":
-        return len(node.args) == 2 and node.args[1] in (axis, axis - RANK - 1)
+        return argument(node, 1, "dim") in (axis, axis - RANK - 1)
     places = node.args[1] if isinstance(node.args[1], tuple) else (node.args[1],)
     whole = all(place is None or place is ... or place == slice(None) for place in places)
     if not whole or sum(place is None for place in places) != 1:
@@ -209,8 +229,8 @@ def _is_column(node: Any, axis: int) -> bool:
 
 def _name_mask(node: Any) -> None:
     """Let attention have no mask where it hides nothing, or one by places where it hides what comes later."""
-    mask = node.args[3] if len(node.args) > 3 else node.kwargs.get("attn_mask")
-    if len(node.args) > 5 or node.kwargs.get("is_causal", False) or not is_tensor(mask):
+    mask = node.kwargs.get("attn_mask")
+    if node.kwargs.get("is_causal", False) or not is_tensor(mask):
         return
     found = known(mask, node)
     keeps = None if found is None else _kept(found)
@@ -221,11 +241,18 @@ def _name_mask(node: Any) -> None:
         return
     later = rows == columns and bool((keeps == torch.ones(rows, columns, dtype=torch.bool).tril()).all())
     if later or bool(keeps.all()):
-        query, (key, value, _, *rest) = node.args[0], (*node.args[1:3], *(node.args[3:] or (None,)))
-        if name_of(query) == "masked_fill" and (blind := known(query.args[1], node)) is not None and not blind.any():
-            query = query.args[0]
-        node.args = (query, key, value, None, *rest)
-        node.kwargs = {name: given for name, given in node.kwargs.items() if name != "attn_mask"} | {"is_causal": later}
+        query, *pair = node.args
+        node.args = (_seeing(query, node), *pair)
+        node.kwargs = {**node.kwargs, "attn_mask": None, "is_causal": later}
+
+
+def _seeing(query: Any, reader: Any) -> Any:
+    """Return queries as they are before those that no key is shown to are made 0, where there are none of these."""
+    if name_of(query) != "masked_fill":
+        return query
+    source, blind = argument(query, 0, "input"), argument(query, 1, "mask")
+    found = known(blind, reader) if is_same(source, query) else None
+    return query if found is None or found.any() else source
 
 
 def _kept(mask: Any) -> Any:
@@ -253,15 +280,16 @@ def known(node: Any, reader: Any) -> Any:
         waiting += [] if one in order or name_of(one) in _LIKE else one.all_input_nodes
         order.add(one)
         if not waiting:
-            held = set(map(_memory, filter(is_tensor, order)))
-            waiting = [one for one in before if one not in order and not held.isdisjoint(map(_memory, _changed(one)))]
+            held = _memory(order)
+            waiting = [one for one in before if one not in order and held & _changed(one)]
     values = dict[Any, Any]()
     with _unset(), torch.no_grad():
         for one in sorted(order, key=places.__getitem__):
             try:
-                values[one] = _called(one, *torch.fx.node.map_aggregate((one.args, one.kwargs), _on_cpu(values)))
+                found = _called(one, *torch.fx.node.map_aggregate((one.args, one.kwargs), _on_cpu(values)))
             except RuntimeError:  # what a GPU computes and no CPU
                 return None
+            values[one] = None if found is None else found.cpu()
     return values[node]
 
 
@@ -280,15 +308,22 @@ def _is_plain(node: Any) -> bool:
     return isinstance(size, int) and size <= MOST_ELEMENTS
 
 
-def _memory(node: Any) -> int:
-    """Return what tells the memory of a tensor."""
-    return node.meta["example_value"].untyped_storage()._cdata
+def _memory(nodes: Iterable[Any]) -> set[int]:
+    """Return what tells the memory of tensors: 0 for all whose memory is hidden, as in `torch.vmap`."""
+
+    def memory(one: Any) -> int:
+        try:
+            return one.meta["example_value"].untyped_storage()._cdata
+        except NotImplementedError:
+            return 0
+
+    return set(map(memory, filter(is_tensor, nodes)))
 
 
-def _changed(node: Any) -> list[Any]:
-    """Return what a node may change of what it reads: the first in place, all of it where an option says so."""
+def _changed(node: Any) -> set[int]:
+    """Return the memory that a node may change: of the first it reads in place, of all where an option says so."""
     in_place = name_of(node).endswith("_") or name_of(node) in IN_PLACE
-    return [one for one in (node.args[:1] if in_place else node.all_input_nodes) if is_tensor(one)]
+    return _memory(node.args[:1] if in_place else node.all_input_nodes)
 
 
 def _on_cpu(values: dict[Any, Any]) -> Callable[[Any], Any]:
@@ -297,7 +332,14 @@ def _on_cpu(values: dict[Any, Any]) -> Callable[[Any], Any]:
     def value(one: Any) -> Any:
         if isinstance(one, torch.fx.Node):
             return values[one] if one in values else _blank(one.meta["example_value"])
-        is_device = isinstance(one, torch.device) or (isinstance(one, str) and one.startswith("cuda"))
-        return torch.device("cpu") if is_device else one
+        return torch.device("cpu") if _is_device(one) else one
 
     return value
+
+
+def _is_device(one: Any) -> bool:
+    """Return whether an argument is a device, or the name of one."""
+    try:
+        return isinstance(one, torch.device) or (isinstance(one, str) and torch.device(one) is not None)
+    except RuntimeError:
+        return False

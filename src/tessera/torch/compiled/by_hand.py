@@ -19,6 +19,7 @@ from tessera.torch.compiled.spelling import (
     Product,
     Step,
     are_equal,
+    argument,
     is_alone,
     is_cast,
     is_changed_between,
@@ -77,7 +78,7 @@ def _attention(node: Any) -> _Attention | None:
         return None
     chain: list[Any] = []
     rate = _weights(values.left[0], node, chain)
-    found = None if rate is None else _scores(chain[-1].args[0], chain)
+    found = None if rate is None else _scores(argument(chain[-1], 0, "input"), chain)
     if rate is None or found is None or found[0].order is not None:
         return None
     product, steps = found
@@ -103,7 +104,7 @@ def _weights(weights: Any, reader: Any, chain: list[Any]) -> float | None:
                 return None
             rate = own
         chain.append(weights)
-        weights = weights.args[0]
+        weights = argument(weights, 0, "input")
     if not is_alone(weights, reader, *chain) or not is_softmax(weights):
         return None
     chain.append(weights)

@@ -29,7 +29,7 @@ def sampled(
     is_volume = image.ndim == 5 and mode != "bicubic"
     if not (image.ndim == 4 or is_volume) or mode not in _MODES or padding_mode not in _OUTSIDE:
         return _sample(image, grid, mode, padding_mode, align_corners)
-    if not is_volume and (mode != "bilinear" or padding_mode == "reflection"):
+    if not is_volume and mode != "bilinear":
         how = _MODES.index(mode), _OUTSIDE.index(padding_mode), bool(align_corners)
         found = _parts._grid_sampler_2d(image.to(wide), grid.to(wide), *how, False)
         return _without_slope(found, grid).to(image.dtype)
@@ -38,8 +38,7 @@ def sampled(
     if padding_mode == "reflection":
         at = [_reflected(one, size, bool(align_corners)) for one, size in zip(at, sizes, strict=True)]
     if padding_mode != "zeros":
-        # PyTorch takes the first pixel where a place is NaN.
-        at = [torch.where(one.isnan(), 0.0, one).clamp(0, size - 1) for one, size in zip(at, sizes, strict=True)]
+        at = [_clipped(one, size) for one, size in zip(at, sizes, strict=True)]
     if mode == "nearest":
         found = _pixels(image, [one.detach().round() for one in at], wide)
         return _without_slope(found.movedim(-1, 1), grid).to(image.dtype).contiguous()
@@ -52,12 +51,16 @@ def _without_slope(found: Any, grid: Any) -> Any:
 
 
 def _weighted(image: Any, at: Sequence[Any], wide: Any) -> Any:
-    """Return the pixels around places, each of which weighs as much as the place is near to it: `(N, …, C)`."""
+    """Return the pixels around places, each of which weighs as much as the place is near to it: `(N, …, C)`.
+
+    The slope at a pixel is that towards the next one, as PyTorch's is.
+    """
     first = [one.detach().floor() for one in at]
+    behind = [one - whole for one, whole in zip(at, first, strict=True)]
     total: Any = None
     for more in product(range(2), repeat=len(at)):
         places = [one + step for one, step in zip(first, more, strict=True)]
-        weights = [1 - (place - one).abs() for place, one in zip(places, at, strict=True)]
+        weights = [rest if step else 1 - rest for rest, step in zip(behind, more, strict=True)]
         part = _pixels(image, places, wide) * _product(weights)[..., None]
         total = part if total is None else total + part
     return total
@@ -87,10 +90,16 @@ def _reflected(place: Any, size: Any, corners: bool) -> Any:
     low, span = (0.0, size - 1) if corners else (-0.5, size)
     if size == 1 and corners:
         return torch.zeros_like(place)
-    place = (place - low).abs()
+    place = torch.where(place < low, low - place, place - low)
     times = (place / span).detach().floor()
     rest = place - times * span
     return torch.where(times % 2 == 0, rest, span - rest) + low
+
+
+def _clipped(place: Any, size: Any) -> Any:
+    """Return a place in the image, whose slope is 0 from the outer pixels on; the first pixel where it is NaN."""
+    within = torch.where(place.isnan(), 0.0, place.detach()).clamp(0, size - 1)
+    return torch.where((place > 0) & (place < size - 1), place, within)
 
 
 def _is_inside(place: Any, size: Any) -> Any:

@@ -96,21 +96,22 @@ def shape_of(side: tuple[Any, tuple[int, ...] | None]) -> list[Any]:
     return [*shape] if order is None else [shape[axis] for axis in order]
 
 
-def _argument(node: Any, place: int, name: str, default: Any = None) -> Any:
+def argument(node: Any, place: int, name: str, default: Any = None) -> Any:
+    """Return an argument that a call gives by its place or its name."""
     return node.args[place] if len(node.args) > place else node.kwargs.get(name, default)
 
 
 def is_softmax(node: Any) -> bool:
     """Return whether a node is a softmax along the last dimension, of floats of any width."""
-    if name_of(node) != "softmax" or not node.args or not is_tensor(node.args[0]):
+    if name_of(node) != "softmax" or not is_tensor(argument(node, 0, "input")):
         return False
     rank = node.meta["example_value"].dim()
-    return _argument(node, 1, "dim") in (-1, rank - 1)
+    return argument(node, 1, "dim") in (-1, rank - 1)
 
 
 def rate_of(node: Any) -> float | None:
     """Return the rate of a dropout, 0 where it is off, None where that is not known."""
-    rate, training = _argument(node, 1, "p", 0.5), _argument(node, 2, "training", node.kwargs.get("train", True))
+    rate, training = argument(node, 1, "p", 0.5), argument(node, 2, "training", node.kwargs.get("train", True))
     if not isinstance(training, bool) or not isinstance(rate, _NUMBERS):
         return None
     return float(rate) if training else 0.0
@@ -171,8 +172,8 @@ def step_of(node: Any) -> Step | None:
 def changes(node: Any) -> bool:
     """Return whether a node changes what it reads."""
     name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
-    in_place = name in IN_PLACE or (name.endswith("_") and not name.startswith("__"))
-    return in_place or "out" in node.kwargs or _is_told_to_change(node)
+    in_place = name.strip("_") in IN_PLACE or (name.endswith("_") and not name.startswith("__"))
+    return in_place or "out" in node.kwargs or _is_told_to_change(node) or _may_change(node.target)
 
 
 def is_changed_between(first: Any, last: Any, but: Container[Any]) -> bool:
@@ -186,6 +187,12 @@ def is_changed_between(first: Any, last: Any, but: Container[Any]) -> bool:
             return True
         between = between.prev
     return False
+
+
+def _may_change(target: Any) -> bool:
+    """Return whether an op of PyTorch's registry is declared to change arguments, in any of its forms."""
+    forms = [getattr(target, name) for name in target.overloads()] if hasattr(target, "overloads") else [target]
+    return any(form._schema.is_mutable for form in forms if hasattr(form, "_schema"))
 
 
 def _is_told_to_change(node: Any) -> bool:
@@ -259,4 +266,7 @@ _STEPS: dict[str, Callable[..., Step | None]] = {
     "where": _chosen,
 }
 _OF_THREE = ("masked_fill", "masked_fill_", "where")
-IN_PLACE = ("setitem", "iadd", "isub", "imul", "itruediv")
+IN_PLACE = (
+    *("setitem", "iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imod"),
+    *("imul", "ior", "ipow", "irshift", "isub", "itruediv", "ixor"),
+)
