@@ -12,6 +12,7 @@ from tessera.data import dataclass
 torch: Any = import_module("torch")
 _prims: Any = import_module("torch._prims_common")
 _symbolic: Any = import_module("torch.fx.experimental.symbolic_shapes")
+_sympy: Any = import_module("sympy")
 _LIKELY = 64
 """The size that is likely where data decide it."""
 
@@ -63,7 +64,13 @@ def with_gaps(tensor: Any, strides: Sequence[int]) -> Any:
 
 def hint_of(size: Any) -> int:
     """Return a size when the graph was traced, a likely one where only a call can tell."""
-    return _symbolic.optimization_hint(size, _LIKELY)
+    if not isinstance(size, torch.SymInt):
+        return int(size)
+    hint = size.node.hint
+    if hint is None:
+        expression = size.node.expr
+        hint = expression.xreplace(dict.fromkeys(expression.free_symbols, _sympy.Integer(_LIKELY)))
+    return int(hint)
 
 
 def is_dense(fake: Any) -> bool:
