@@ -298,7 +298,7 @@ INSIDE = Decision(
     "inside",
     "along which dimensions a box is known to lie in its tensor, bit by bit",
     (LoadOp, StoreOp, CpAsyncOp),
-    ("chunk-tiles", "full-boxes", "stage-copies"),
+    ("chunk-tiles", "share-rows", "full-boxes", "stage-copies"),
     1,
     None,
 )
@@ -308,7 +308,7 @@ ALIGNED = Decision(
     "aligned",
     "whether a box begins at a multiple of 16 bytes: 1, it does; 2, the launch looks",
     (LoadOp, StoreOp, CpAsyncOp),
-    ("align-rows", "chunk-tiles"),
+    ("align-rows", "chunk-tiles", "share-rows"),
     1,
     LOOKED_AT,
 )
