@@ -119,8 +119,8 @@ SUMS = (
         "{a} * torch.rsqrt({a}.square().mean({d}, keepdim=True) + 0.1)",
     ),
     *(
-        "{a} @ {b}.mT",
-        "{a} @ {a}.mT * 0.3",
+        "{a} @ {b}.transpose(-2, -1)",
+        "{a} @ {a}.transpose(-2, -1) * 0.3",
         "{a}.sum((0, -1))",
         "torch.einsum('...i,...j->...ij', {a}, {a})",
         "{m}.sum({d}) * {a}.mean()",

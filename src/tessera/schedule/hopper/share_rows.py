@@ -4,7 +4,7 @@ A row of 25 000 elements takes all registers of a multiprocessor, which then wai
 its elements are added up, and while it is stored; a longer one is read again for each pass. Where programs of a cluster
 have a part of it each, several of them run on a multiprocessor, of different rows, and no row is read twice. They put
 what their parts are reduced to into each other's shared memory, and each of them reduces all of it in the order of the
-parts, so that all have the same bits.
+parts, so that all have the same bits. Rows that begin at any element are shared from their first aligned access on.
 
 Before::
 
@@ -278,12 +278,7 @@ def _parts(passes: Passes, asked: int | None, *, anywhere: bool) -> tuple[int, i
     most = ELEMENTS if passes.size <= MOST_PROGRAMS * ELEMENTS else LONG_ELEMENTS
     found = list[tuple[float, int, int]]()
     for programs in range(2, MOST_PROGRAMS + 1) if asked is None else (asked,):
-        if anywhere:
-            shared = passes.size - step
-            run = step * (RUN if shared >= LEAST_RUNS * RUN * step * programs else 1)
-            part = shared // (run * programs) * run
-        else:
-            part = -(-passes.size // (step * programs)) * step
+        part = (_part_between if anywhere else _part_of)(passes.size, programs, step)
         divides, registers = anywhere or part * programs == passes.size, padded(max(part, 1))
         if not 0 < part <= most or part * (programs - 1) >= passes.size or not (divides or maskable):
             continue
@@ -297,10 +292,28 @@ def _parts(passes: Passes, asked: int | None, *, anywhere: bool) -> tuple[int, i
     return programs, part
 
 
+def _part_of(size: int, programs: int, step: int) -> int:
+    """Return the elements of each part of a row, whole accesses of which the last part may have fewer.
+
+    Args:
+        size: elements of the row.
+        programs: that share it.
+        step: elements of an access.
+    """
+    return -(-size // (step * programs)) * step
+
+
+def _part_between(size: int, programs: int, step: int) -> int:
+    """Return the same where a row begins anywhere: what is left over is computed by all."""
+    left = size - step
+    run = step * (RUN if left >= LEAST_RUNS * RUN * step * programs else 1)
+    return left // (run * programs) * run
+
+
 class _Shared:
     """A row being divided.
 
-    Where rows begin anywhere, parts begin where accesses are aligned, and have as many of these. All programs compute
+    Where rows begin anywhere, parts begin where accesses are aligned, and are made of whole ones. All programs compute
     what stands before the first part and behind the last one; the first of them adds it up and stores it.
 
     Args:
