@@ -19,10 +19,10 @@ from tessera.data import dataclass
 from tessera.torch.compiled.spelling import (
     HIDDEN,
     IN_PLACE,
-    MODES,
     are_equal,
     argument,
     changes,
+    is_changed_between,
     is_same,
     is_tensor,
     name_of,
@@ -156,17 +156,9 @@ def _unrepeated(reader: Any, node: Any) -> _Heads | None:
         return None
     while chain[-1] is not found[0]:
         chain.append(argument(chain[-1], 0, "input"))
-    return None if _is_other_later(chain, reader) else _Heads(*found, turns)
-
-
-def _is_other_later(chain: list[Any], reader: Any) -> bool:
-    """Return whether what the last of some nodes gives is something else for a reader than for the node behind it."""
-    held, between = _memory(chain), reader.prev
-    while between is not chain[-1]:
-        if between.target in MODES or (changes(between) and held & _changed(between)):
-            return True
-        between = between.prev
-    return False
+    held = _memory(chain)
+    other = is_changed_between(found[0], reader, lambda one: bool(held & _changed(one)))
+    return None if other else _Heads(*found, turns)
 
 
 def _order(node: Any) -> tuple[int, ...] | None:

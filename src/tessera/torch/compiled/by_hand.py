@@ -84,8 +84,10 @@ def _attention(node: Any) -> _Attention | None:
     product, steps = found
     attention = _Attention(product, steps, values, rate, chain)
     fits = _fits(node, chain[-1], attention) and _keeps_biases(node, chain[-1], attention)
+    if not fits or not _is_one_fill(steps):
+        return None
     # All is computed where the last product is.
-    return attention if fits and _is_one_fill(steps) and not is_changed_between(chain[-1], node, chain) else None
+    return None if is_changed_between(chain[-1], node, lambda one: one not in chain) else attention
 
 
 def _weights(weights: Any, reader: Any, chain: list[Any]) -> float | None:

@@ -6,7 +6,7 @@ Nodes are those of a graph of PyTorch's functions and methods, as Dynamo traces 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ _surely: Callable[[Any], bool] = import_module("torch.fx.experimental.symbolic_s
 HIDDEN = -1e4
 """Scores from which on downwards a key counts as hidden, as it has no weight beside one that is not."""
 _autocast: Any = import_module("torch.amp.autocast_mode")
-MODES = (torch._C._set_grad_enabled, _autocast._enter_autocast, _autocast._exit_autocast)
+_MODES = (torch._C._set_grad_enabled, _autocast._enter_autocast, _autocast._exit_autocast)
 """What changes how all that comes after it is computed."""
 _CASTS = ("float", "half", "bfloat16", "double", "to", "type", "type_as")
 _PRODUCTS = ("matmul", "bmm", "__matmul__")
@@ -176,14 +176,19 @@ def changes(node: Any) -> bool:
     return in_place or "out" in node.kwargs or _is_told_to_change(node) or _may_change(node.target)
 
 
-def is_changed_between(first: Any, last: Any, but: Container[Any]) -> bool:
-    """Return whether anything is changed between two nodes, by others than some: what is read then is read later.
+def is_changed_between(first: Any, last: Any, matters: Callable[[Any], bool]) -> bool:
+    """Return whether anything that matters is changed between two nodes: what is read then is read later.
 
     What is no tensor may change how all else is computed, as `torch.no_grad` does.
+
+    Args:
+        first: the first of them, which comes before the other.
+        last: the other one.
+        matters: whether it matters what a node changes.
     """
     between = last.prev
     while between is not first:
-        if between not in but and (changes(between) or between.target in MODES):
+        if between.target in _MODES or (changes(between) and matters(between)):
             return True
         between = between.prev
     return False
