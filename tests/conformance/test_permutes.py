@@ -100,7 +100,13 @@ def test_permutes(case, backend):
         case_of("i8", (5, 33, 3, 9), (1, 0, 3, 2), (1, 8, 16, 4)),
         case_of("bf16", (9, 17, 9), (1, 2, 0), (1, 16, 16)),
         case_of("bf16", (7, 6, 3, 5), (1, 3, 2, 0), (1, 8, 4, 8)),  # fewer boxes than a program moves
-        case_of("bf16", (7, 20, 3, 11), (1, 3, 2, 0), (1, 4, 4, 8)),  # too little padding
+        case_of("bf16", (7, 20, 4, 15), (1, 3, 2, 0), (1, 4, 4, 8)),  # too little padding
+        case_of("f16", (3, 50, 3, 7), (2, 1, 3, 0), (4, 4, 8, 4)),  # boxes along a dimension that they have elements of
+        case_of("bf16", (9, 16, 11, 5), (0, 2, 1, 3), (1, 16, 16, 8)),  # neighbours along the same dimension
+        case_of("bf16", (3, 37, 130), (1, 2, 0), (2, 128, 4), 1),  # longer than blocks
+        case_of("f32", (1101, 8, 2, 3), (3, 2, 1, 0), (4, 2, 8, 64)),  # the outermost dimension is short
+        case_of("i8", (5, 3, 5, 600), (3, 0, 2, 1), (16, 8, 8, 4)),
+        case_of("fp8_e4m3", (3, 5, 1101), (2, 1, 0), (32, 8, 4)),
     ]
 )
 def test_elements_of_padded_blocks_are_moved_alone(case, backend, monkeypatch):

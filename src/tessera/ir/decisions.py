@@ -287,7 +287,7 @@ RESIDENT = Decision(
     "resident",
     "programs that a multiprocessor has registers for at once",
     (GridOp,),
-    ("choose-warps", "chunk-tiles"),
+    ("pack-permutes", "choose-warps", "chunk-tiles"),
     1,
     None,
 )

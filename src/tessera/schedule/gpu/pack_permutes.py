@@ -1,18 +1,17 @@
 """Moves boxes of short, odd dimensions without what pads them.
 
 A tile has powers of two of elements. A box of 5 x 32 x 3 x 3 elements lies in a tile of 8 x 32 x 4 x 4, whose threads
-do nothing for two elements of three. A program that only moves such boxes can number the elements that there are: in
-the order in which they lie where they are read, and again in that in which they lie where they are written. In between
-they lie in shared memory, by the second number. The places that belong to a number are computed once for several boxes,
-which are neighbours along another dimension.
+do nothing for two elements of three. A program that only moves such boxes can number the elements that there are
+(`packed_boxes.py`). The places that belong to a number are computed once for several boxes, which are neighbours along
+one dimension, the first that has so many.
 
 Before::
 
     grid(%A, %B, %C, %D) by [1, 8, 32, 4] { %x = load X[...] [1, 8, 32, 4]; store %x, Y[...] [1, 8, 32, 4] }
 
-After, where half of the tiles or less are elements::
+After, where enough of the tiles is padding::
 
-    grid(%A, %B, %C, %D) by [8, 8, 32, 4] when <tiles are padded> {
+    grid(<programs of boxes>) by [1, 1, 1, 1] when <tiles are padded> {
         %n = ...                                  // elements of a box of this program
         for %s = 0 to %n step 512
             shared_scatter (gather_at X[distance of %s + 0..511]), %buffer[its number in Y]
@@ -22,52 +21,49 @@ After, where half of the tiles or less are elements::
     }
     grid(%A, %B, %C, %D) by [1, 8, 32, 4] when <they are not> { ... }
 
-Each launch decides from its sizes.
+Each launch decides from its sizes, also whether boxes are half as long along the widest dimension, so that they have
+room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from math import gcd, prod
 from typing import ClassVar
 
-from xdsl.dialects import scf
-from xdsl.ir import Attribute, Block, Region, SSAValue
+from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint
 
 from tessera.data import dataclass
+from tessera.ir import decisions
 from tessera.ir.batching import names_size_of
 from tessera.ir.inserter import Inserter, ceildiv
 from tessera.ir.notes import note
-from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, SplatOp
-from tessera.ir.tile.flat import GatherAtOp, ScatterAtOp
+from tessera.ir.tile.elementwise import CastOp
 from tessera.ir.tile.memory import LoadOp, StoreOp
-from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
-from tessera.ir.tile.shared import AllocSharedOp, BarrierOp, SharedGatherOp, SharedScatterOp
 from tessera.ir.tile.structure import GridOp, KernelOp, StrideOp, memory_of
 from tessera.ir.tile.types import element_of
-from tessera.ir.types import dtype_of, element_type, index
+from tessera.ir.types import dtype_of, index
 from tessera.lower.facts import nearest
-from tessera.numerics import dtypes
+from tessera.schedule.gpu.packed_boxes import LONGEST, MOST_ELEMENTS, Boxes, write_program
 from tessera.schedule.launch_guards import all_are, at_least, put_beside
 from tessera.schedule.scheduled_pass import GridPass
 
-MOST_ELEMENTS = 2047
-"""Of a box: with the one behind them a power of two, as rows of shared memory are."""
 BOXES_BYTES = 16
 """Of an element of all boxes of a program together, of which several programs are to have room at a time."""
-PROGRAMS_PER_MULTIPROCESSOR = 2
+PROGRAMS_PER_MULTIPROCESSOR = 3
 """At least: fewer leave some idle, which several boxes at a time do not make up for."""
-STEP = 512
-"""Elements of a box that a program moves at a time."""
-LEAST_PADDED = 2
-"""Room of tiles for each element at least, from which on numbering elements takes less than moving what pads them."""
-LONGEST = 256
-"""Of a dimension of a box: numbers of elements are divided by a product and a shift."""
-SHIFT = 20
+LEAST_PADDED, LEAST_PADDED_VECTORS = (5, 4), (3, 2)
+"""Room of tiles for each element at least, from which on numbering elements takes less than moving what pads them:
+where both sides are moved element by element, and where one is moved by vectors."""
+RESIDENT = 4
+"""Programs of a multiprocessor at once, for which it has registers."""
+VECTOR = 4
+"""Elements of a vector at least."""
 SHORT = 32
-"""Dimensions of boxes that are as long or shorter may be shorter still; there are two at least."""
-
-_U32 = element_type(dtypes.u32)
+"""Dimensions of boxes that are as long or shorter may be shorter still."""
+ROOM = 4096
+"""Elements of the tile in which boxes lie at most."""
 
 
 @dataclass(frozen=True)
@@ -83,33 +79,143 @@ class PackPermutesPass(GridPass):
 
     def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
         """Put a launch that moves packed boxes before one that moves tiles, for sizes that leave tiles half empty."""
-        if self.knobs.batch or self.knobs.num_warps or grid.guard is not None:
+        if self.knobs.batch or self.knobs.num_warps:
             return
         moved = _moved(kernel, grid)
         if moved is None:
             return
         load, store = moved
         bytes_ = dtype_of(element_of(load.tensor.type)).bytes
-        box = [axis for axis, size in enumerate(grid.block_sizes) if size > 1]
-        along = next((axis for axis, size in enumerate(grid.block_sizes) if size == 1), None)
-        if along is None or bytes_ > 4 or not _may_be_padded(kernel, store, grid, box):
+        if bytes_ > 4 or not _may_be_padded(kernel, store, grid):
             return
-        boxes = BOXES_BYTES // bytes_
         insert = Inserter(InsertPoint.before(grid), grid)
-        sizes = [boxes if axis == along else size for axis, size in enumerate(grid.block_sizes)]
-        programs = max(PROGRAMS_PER_MULTIPROCESSOR * self.target.machine.units, 1)
-        conditions = [_is_padded(insert, grid, box), at_least(insert, _programs(insert, grid, sizes), programs)]
-        conditions += [_is_near(insert, grid, op, box) for op in moved]
-        guard = all_are(insert, [(each, True) for each in conditions])
+        boxes = _Planner(insert, kernel, grid, BOXES_BYTES // bytes_).boxes()
+        conditions = [(each, True) for each in self._conditions(insert, kernel, grid, boxes)]
+        guard = all_are(insert, conditions)
         if not isinstance(guard, SSAValue):
             return
-        new = GridOp(list(grid.extents), sizes, guard)
+        others = insert.binary("sub", insert.constant(1), guard)
+        if grid.guard is not None:
+            guard, others = (insert.binary("mul", grid.guard, each) for each in (guard, others))
+        new = GridOp(boxes.programs, [1] * len(boxes.programs), guard)
         new.location = grid.location
-        read, written = ([axis for axis in reversed(nearest(kernel, op)) if axis in box] for op in (load, store))
-        _Writer(new, load, store, along, read, written).write()
-        shape = "x".join(str(size) for size in grid.block_sizes)
-        note(new, "permutes", [f"blocks of {shape} are moved without what pads them, {boxes} at a time"])
-        put_beside(grid, new, insert.binary("sub", insert.constant(1), guard))
+        decisions.RESIDENT.write(new, RESIDENT)
+        _write(kernel, grid, new, boxes, moved)
+        put_beside(grid, new, others)
+
+    def _conditions(self, insert: Inserter, kernel: KernelOp, grid: GridOp, boxes: Boxes) -> list[SSAValue | bool]:
+        """Return what makes boxes worth it, and possible."""
+        load, store = (op for op in grid.body.block.ops if isinstance(op, LoadOp | StoreOp))
+        by_vectors = _by_vectors(kernel, load) or _by_vectors(kernel, store)
+        programs = insert.constant(1)
+        for count in boxes.programs:
+            programs = insert.binary("mul", programs, count)
+        least = max(PROGRAMS_PER_MULTIPROCESSOR * self.target.machine.units, 1)
+        return [
+            boxes.possible,
+            _is_padded(insert, grid, LEAST_PADDED_VECTORS if by_vectors else LEAST_PADDED),
+            at_least(insert, programs, least),
+            *(_is_near(insert, op, boxes) for op in (load, store)),
+        ]
+
+
+def _write(kernel: KernelOp, grid: GridOp, new: GridOp, boxes: Boxes, moved: tuple[LoadOp, StoreOp]) -> None:
+    """Write the program that moves boxes, and say so."""
+    read, written = ([axis for axis in reversed(nearest(kernel, op)) if boxes.most[axis] > 1] for op in moved)
+    write_program(new, grid.extents, *moved, boxes, read, written)
+    shape = "x".join(map(str, boxes.most))
+    note(new, "permutes", [f"boxes of up to {shape} are moved without what pads them, {boxes.count} at a time"])
+
+
+class _Planner:
+    """Computes which boxes the programs of a launch move.
+
+    Args:
+        insert: where to add ops.
+        kernel: the kernel.
+        grid: the launch, of tiles.
+        count: boxes that a program moves.
+    """
+
+    def __init__(self, insert: Inserter, kernel: KernelOp, grid: GridOp, count: int) -> None:
+        self.insert, self.grid, self.count = insert, grid, count
+        self.one, self.most = insert.constant(1), _most_of(grid.block_sizes)
+        self.widest = max(range(len(self.most)), key=self.most.__getitem__)
+        self.outer = _outer(kernel, grid)
+
+    def boxes(self) -> Boxes:
+        """Return them."""
+        sizes = [self.insert.constant(size) for size in self.most]
+        whole, half = self._fit()
+        less = self.insert.constant(self.most[self.widest] // 2)
+        sizes[self.widest] = self.insert.binary("sub", sizes[self.widest], self.insert.binary("mul", less, half))
+        along, found = self._along()
+        programs = list[SSAValue]()
+        for axis, extent in enumerate(self.grid.extents):
+            boxes = self._boxes(extent, self.most[axis])
+            if axis == self.widest and self.most[axis] > 1:
+                boxes = self._either(half, self._boxes(extent, self.most[axis] // 2), boxes)
+            if axis in along:
+                boxes = self._either(along[axis], self._boxes(boxes, self.count), boxes)
+            programs.append(boxes)
+        fit = self.insert.binary("add", whole, half)
+        return Boxes(self.most, sizes, self.count, along, programs, self.insert.binary("mul", fit, found))
+
+    def _fit(self) -> tuple[SSAValue, SSAValue]:
+        """Return whether boxes have room, and whether only those that are half as long along the widest dimension."""
+        insert, elements = self.insert, list[SSAValue]()
+        for parts in (1, 2):
+            found = self.one
+            for axis, (extent, most) in enumerate(zip(self.grid.extents, self.most, strict=True)):
+                size = max(most // parts, 1) if axis == self.widest else most
+                found = insert.binary("mul", found, insert.binary("minimum", extent, insert.constant(size)))
+            elements.append(found)
+        whole, half = (
+            _as_index(insert, insert.binary("le", each, insert.constant(MOST_ELEMENTS))) for each in elements
+        )
+        return whole, insert.binary("sub", half, whole)
+
+    def _along(self) -> tuple[dict[int, SSAValue], SSAValue]:
+        """Return along which dimension boxes are neighbours, and whether they are along any."""
+        insert, left = self.insert, self.one
+        along = dict[int, SSAValue]()
+        for axis in self.outer:
+            least = insert.constant((self.count - self.count // 4) * self.most[axis])
+            enough = insert.binary("floordiv", self.grid.extents[axis], least)
+            along[axis] = insert.binary("minimum", enough, left)
+            left = insert.binary("sub", left, along[axis])
+        return along, insert.binary("sub", self.one, left)
+
+    def _boxes(self, extent: SSAValue, size: int) -> SSAValue:
+        return ceildiv(self.insert, extent, self.insert.constant(size), self.one)
+
+    def _either(self, condition: SSAValue, value: SSAValue, other: SSAValue) -> SSAValue:
+        """Return one of two numbers."""
+        more = self.insert.binary("mul", condition, self.insert.binary("sub", value, other))
+        return self.insert.binary("add", other, more)
+
+
+def _most_of(blocks: Sequence[int]) -> list[int]:
+    """Return how long boxes are at most: as blocks are, while they are not too long."""
+    most = [min(size, LONGEST) for size in blocks]
+    while prod(most) > ROOM:
+        widest = max(range(len(most)), key=most.__getitem__)
+        most[widest] = (most[widest] + 1) // 2
+    return most
+
+
+def _outer(kernel: KernelOp, grid: GridOp) -> list[int]:
+    """Return two dimensions along which boxes may be neighbours.
+
+    Those with blocks of 1 come first, then the one whose elements lie farthest apart where they are read and where they
+    are written, then the one with the longest blocks.
+    """
+    blocks = grid.block_sizes
+    orders = [nearest(kernel, op) for op in grid.body.block.ops if isinstance(op, LoadOp | StoreOp)]
+    apart = {axis: min(order.index(axis) for order in orders) for axis in range(len(blocks))}
+    single = [axis for axis, size in enumerate(blocks) if size == 1]
+    farthest, longest = max(apart, key=apart.__getitem__), max(apart, key=lambda axis: (blocks[axis], apart[axis]))
+    return list(dict.fromkeys([*single, farthest, longest]))[:2]
 
 
 def _moved(kernel: KernelOp, grid: GridOp) -> tuple[LoadOp, StoreOp] | None:
@@ -131,184 +237,48 @@ def _moved(kernel: KernelOp, grid: GridOp) -> tuple[LoadOp, StoreOp] | None:
     )
     if not whole or memory_of(load.tensor) is memory_of(store.tensor):
         return None
-    return (load, store) if nearest(kernel, load)[:1] != nearest(kernel, store)[:1] else None
+    return (load, store) if nearest(kernel, load) != nearest(kernel, store) else None
 
 
-def _programs(insert: Inserter, grid: GridOp, sizes: Sequence[int]) -> SSAValue:
-    """Return how many programs a launch has with blocks of other sizes."""
-    one = count = insert.constant(1)
-    for extent, size in zip(grid.extents, sizes, strict=True):
-        count = insert.binary("mul", count, ceildiv(insert, extent, insert.constant(size), one))
-    return count
-
-
-def _may_be_padded(kernel: KernelOp, store: StoreOp, grid: GridOp, box: Sequence[int]) -> bool:
-    """Return whether several short dimensions of boxes may be shorter than their tiles."""
+def _may_be_padded(kernel: KernelOp, store: StoreOp, grid: GridOp) -> bool:
+    """Return whether short dimensions of boxes may be shorter than their tiles."""
     divisors, blocks = kernel.info_of(store.tensor).dim_div, grid.block_sizes
-    short = [axis for axis in box if blocks[axis] <= SHORT and divisors[axis] % blocks[axis]]
-    return len(short) > 1 and all(blocks[axis] <= LONGEST for axis in box)
+    return any(1 < size <= SHORT and divisors[axis] % size > 0 for axis, size in enumerate(blocks))
 
 
-def _is_near(insert: Inserter, grid: GridOp, op: LoadOp | StoreOp, box: Sequence[int]) -> SSAValue:
+def _is_near(insert: Inserter, op: LoadOp | StoreOp, boxes: Boxes) -> SSAValue:
     """Return whether the elements of a box lie less than 2^32 elements apart, along no stride that is 0 or negative."""
     span, found = insert.constant(0), insert.constant(1)
-    for axis in box:
+    for axis, size in enumerate(boxes.most):
+        if size == 1:
+            continue
         stride = insert.value(StrideOp(op.tensor, axis))
-        span = insert.binary("add", span, insert.binary("mul", stride, insert.constant(grid.block_sizes[axis])))
+        span = insert.binary("add", span, insert.binary("mul", stride, insert.constant(size)))
         positive = insert.value(CastOp(insert.binary("lt", insert.constant(0), stride), index))
         found = insert.binary("mul", found, positive)
     near = insert.value(CastOp(insert.binary("lt", span, insert.constant(1 << 32)), index))
     return insert.binary("mul", found, near)
 
 
-def _is_padded(insert: Inserter, grid: GridOp, box: Sequence[int]) -> SSAValue:
-    """Return whether half of the tiles or more is padding, and boxes have room."""
+def _by_vectors(kernel: KernelOp, op: LoadOp | StoreOp) -> bool:
+    """Return whether runs of neighbours are read or written several elements at a time."""
+    info, axis = kernel.info_of(op.tensor), nearest(kernel, op)[0]
+    apart = [divisor for other, divisor in enumerate(info.stride_div) if other != axis]
+    return gcd(info.dim_div[axis], *apart) >= VECTOR
+
+
+def _is_padded(insert: Inserter, grid: GridOp, least: tuple[int, int]) -> SSAValue:
+    """Return whether so much of the tiles is padding."""
     one = insert.constant(1)
-    tiles, elements, largest = one, one, one
-    for axis in box:
-        size, block = grid.extents[axis], insert.constant(grid.block_sizes[axis])
+    tiles, elements = one, one
+    for size, written in zip(grid.extents, grid.block_sizes, strict=True):
+        block = insert.constant(written)
         tiles = insert.binary("mul", tiles, insert.binary("mul", ceildiv(insert, size, block, one), block))
         elements = insert.binary("mul", elements, size)
-        largest = insert.binary("mul", largest, insert.binary("minimum", size, block))
-    padded = insert.binary("le", insert.binary("mul", elements, insert.constant(LEAST_PADDED)), tiles)
-    fits = insert.binary("le", largest, insert.constant(MOST_ELEMENTS))
-    return insert.binary("mul", *(insert.value(CastOp(each, index)) for each in (padded, fits)))
+    room, of = (insert.constant(part) for part in least)
+    least_room, room = insert.binary("mul", elements, room), insert.binary("mul", tiles, of)
+    return _as_index(insert, insert.binary("le", least_room, room))
 
 
-class _Writer:
-    """Writes a program that moves packed boxes.
-
-    Args:
-        grid: the new launch.
-        load: what is moved.
-        store: where to.
-        along: the dimension along which a program's boxes are neighbours.
-        read: dimensions of a box, those last whose elements lie nearest where they are read.
-        written: the same where they are written.
-    """
-
-    def __init__(
-        self, grid: GridOp, load: LoadOp, store: StoreOp, along: int, read: Sequence[int], written: Sequence[int]
-    ) -> None:
-        self.grid, self.load, self.store, self.along = grid, load, store, along
-        self.read, self.written = read, written
-        self.boxes = grid.block_sizes[along]
-        self.shape = [STEP, self.boxes]  # a thread has an element of all boxes
-        self.insert = Inserter(InsertPoint.at_end(grid.body.block), load)
-
-    def write(self) -> None:
-        """Write both loops."""
-        insert, places = self.insert, self.grid.body.block.args
-        left = [insert.binary("sub", extent, at) for extent, at in zip(self.grid.extents, places, strict=True)]
-        blocks = [insert.constant(size) for size in self.grid.block_sizes]
-        there = [insert.binary("minimum", *pair) for pair in zip(left, blocks, strict=True)]
-        self.count = insert.constant(1)
-        for axis in self.read:
-            self.count = insert.binary("mul", self.count, there[axis])
-        self.there = [self._cast(size, _U32) for size in there]
-        whole = self._scalar(1 << SHIFT)
-        self.factors = {
-            axis: insert.binary("add", insert.binary("floordiv", whole, self.there[axis]), self._scalar(1))
-            for axis in self.read
-        }
-        element = element_of(self.load.tensor.type)
-        self.buffer = insert.value(AllocSharedOp([self.boxes, MOST_ELEMENTS + 1], element))
-        self._loop(self._read_step)
-        insert.add(BarrierOp())
-        self._loop(self._write_step)
-
-    def _loop(self, step: Callable[[SSAValue], None]) -> None:
-        """Write a loop over the numbers of a box's elements."""
-        outer, body = self.insert, Block(arg_types=[index])
-        bounds = outer.constant(0), self.count, outer.constant(STEP)
-        outer.add(scf.ForOp(*bounds, [], Region(body)))
-        self.insert = Inserter(InsertPoint.at_end(body), self.load)
-        step(body.args[0])
-        self.insert.add(scf.YieldOp())
-        self.insert = outer
-
-    def _read_step(self, first: SSAValue) -> None:
-        number, places = self._numbered(first, self.read)
-        at, step = self._splat(self._scalar(0)), self._scalar(1)
-        for axis in reversed(self.written):
-            at = self._apply("add", at, self._apply("mul", places[axis], self._splat(step)))
-            step = self._apply("mul", step, self.there[axis])
-        mask = self._inside(number)
-        value = self.insert.value(GatherAtOp(self.load.tensor, self._distances(self.load, places), mask))
-        self.insert.add(SharedScatterOp(value, self.buffer, [self._box(), self._kept(at, number)]))
-
-    def _write_step(self, first: SSAValue) -> None:
-        number, places = self._numbered(first, self.written)
-        mask = self._inside(number)
-        value = self.insert.value(SharedGatherOp(self.buffer, [self._box(), self._kept(number, number)]))
-        self.insert.add(ScatterAtOp(value, self.store.tensor, self._distances(self.store, places), mask))
-
-    def _numbered(self, first: SSAValue, order: Sequence[int]) -> tuple[SSAValue, dict[int, SSAValue]]:
-        """Return numbers of elements in an order of the dimensions, and their places in the box in each of them."""
-        steps = self.insert.value(ArangeOp(STEP, _U32))
-        number = rest = self._apply("add", steps, self._splat(self._cast(first, _U32)))
-        places = dict[int, SSAValue]()
-        for axis in reversed(order[1:]):
-            # Exact for numbers of less than 2^12, which are divided by less than 2^8.
-            above = self._apply("mul", rest, self._splat(self.factors[axis]))
-            above = self._apply("floordiv", above, self._splat(self._scalar(1 << SHIFT)))
-            places[axis] = self._apply("sub", rest, self._apply("mul", above, self._splat(self.there[axis])))
-            rest = above
-        places[order[0]] = rest
-        return number, places
-
-    def _distances(self, op: LoadOp | StoreOp, places: dict[int, SSAValue]) -> SSAValue:
-        """Return how far behind the first of a tensor's elements those of all boxes lie."""
-        insert, strides = self.insert, [StrideOp(op.tensor, axis) for axis in range(len(op.offsets))]
-        steps = [insert.value(stride) for stride in strides]
-        start = insert.constant(0)
-        for place, step in zip(self.grid.body.block.args, steps, strict=True):
-            start = insert.binary("add", start, insert.binary("mul", place, step))
-        within = self._splat(self._scalar(0))
-        for axis, place in places.items():
-            within = self._apply("add", within, self._apply("mul", place, self._splat(self._cast(steps[axis], _U32))))
-        numbers = insert.value(ArangeOp(self.boxes, index))
-        apart = self._apply("mul", numbers, insert.value(SplatOp(steps[self.along], [self.boxes])))
-        apart = self._apply("add", apart, insert.value(SplatOp(start, [self.boxes])))
-        return self._apply("add", self._along(apart), self._across(self._cast(within, index)))
-
-    def _kept(self, at: SSAValue, number: SSAValue) -> SSAValue:
-        """Return where elements are kept: those that do not exist, which are zeros, all behind the last one."""
-        behind = self._splat(self._scalar(MOST_ELEMENTS))
-        found = self.insert.value(ElementwiseOp("select", [self._exists(number), at, behind]))
-        return self._across(self._apply("minimum", found, behind))  # which tells that no bounds need be tested
-
-    def _exists(self, number: SSAValue) -> SSAValue:
-        return self._apply("lt", number, self._splat(self._cast(self.count, _U32)))
-
-    def _inside(self, number: SSAValue) -> SSAValue:
-        """Return which elements of all boxes there are."""
-        inside = self._across(self._exists(number))
-        boxes = self.insert.value(SplatOp(self.there[self.along], self.shape))
-        return self._apply("and", inside, self._apply("lt", self._box(), boxes))
-
-    def _box(self) -> SSAValue:
-        """Return the number of the box of each element."""
-        return self._along(self.insert.value(ArangeOp(self.boxes, _U32)))
-
-    def _along(self, boxes: SSAValue) -> SSAValue:
-        """Repeat what there is one of for each box."""
-        row = self.insert.value(ReshapeOp(boxes, [1, self.boxes]))
-        return self.insert.value(BroadcastOp(row, self.shape))
-
-    def _across(self, elements: SSAValue) -> SSAValue:
-        """Repeat what is the same for all boxes."""
-        column = self.insert.value(ReshapeOp(elements, [STEP, 1]))
-        return self.insert.value(BroadcastOp(column, self.shape))
-
-    def _scalar(self, value: int) -> SSAValue:
-        return self.insert.value(ConstantOp(value, _U32))
-
-    def _splat(self, value: SSAValue) -> SSAValue:
-        return self.insert.value(SplatOp(value, [STEP]))
-
-    def _cast(self, value: SSAValue, element: Attribute) -> SSAValue:
-        return self.insert.value(CastOp(value, element))
-
-    def _apply(self, fn: str, a: SSAValue, b: SSAValue) -> SSAValue:
-        return self.insert.value(ElementwiseOp(fn, [a, b]))
+def _as_index(insert: Inserter, condition: SSAValue) -> SSAValue:
+    return insert.value(CastOp(condition, index))

@@ -1,6 +1,6 @@
 // RUN: schedule-pack-permutes
 
-// Boxes of up to 8x32x4 elements, eight of them a program, by way of shared memory: where tiles are half empty.
+// Boxes of up to 8x32x4 elements, eight of them a program, by way of shared memory: where tiles are padded.
 tessera_tile.kernel @short profile "fast" (
     %x: !tessera_tile.tensor<?x?x?x?xbf16> as "X" dims ["A", "B", "C", "D"] strides [-1, 1, -1, -1] stride_div [1, 1, 1, 1] dim_div [1, 1, 1, 1] order [3, 0, 2, 1] align 16,
     %y: !tessera_tile.tensor<?x?x?x?xbf16> as "Y" dims ["A", "B", "C", "D"] strides [-1, -1, -1, 1] stride_div [1, 1, 1, 1] dim_div [1, 1, 1, 1] align 16 written) {
@@ -10,7 +10,7 @@ tessera_tile.kernel @short profile "fast" (
   %d = tessera_tile.dim %x[3] : !tessera_tile.tensor<?x?x?x?xbf16>
   // CHECK: tessera_tile.stride %x[1]
   // CHECK: tessera_tile.stride %y[1]
-  // CHECK: tessera_tile.grid({{.*}}) by [8, 8, 32, 4] when {{.*}} {
+  // CHECK: tessera_tile.grid({{.*}}) by [1, 1, 1, 1] when {{.*}} {
   // CHECK: [[BUFFER:%\d+]] = tessera_tile.alloc_shared : !tessera_tile.shared<8x2048xbf16
   // CHECK: scf.for
   // CHECK: [[READ:%\d+]] = tessera_tile.gather_at %x[{{.*}}] mask
@@ -19,7 +19,7 @@ tessera_tile.kernel @short profile "fast" (
   // CHECK: scf.for
   // CHECK: [[KEPT:%\d+]] = tessera_tile.shared_gather [[BUFFER]]
   // CHECK: tessera_tile.scatter_at [[KEPT]], %y[{{.*}}] mask
-  // CHECK: tessera_notes.permutes = ["blocks of 1x8x32x4 are moved without what pads them, 8 at a time"]
+  // CHECK: tessera_notes.permutes = ["boxes of up to 1x8x32x4 are moved without what pads them, 8 at a time"]
   // CHECK: tessera_tile.grid({{.*}}) by [1, 8, 32, 4] when {{.*}} {
   tessera_tile.grid(%a, %b, %c, %d) by [1, 8, 32, 4] {
   ^bb0(%i: index, %j: index, %k: index, %l: index):
