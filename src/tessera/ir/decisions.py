@@ -135,6 +135,19 @@ def why_not_from_zero(op: Operation) -> str | None:
     return None if is_zero(first) else "the sums do not begin at zero"
 
 
+def _why_not_sums(op: Operation) -> str | None:
+    """Return why what is stored are no sums that a loop carries and its first product begins, None where they are."""
+    assert isinstance(op, StoreOp)
+    loop = op.value.owner
+    if isinstance(loop, scf.ForOp) and op.mask is None and op.value.uses.get_length() == 1:
+        product = loop.body.block.last_op
+        assert product is not None
+        added = product.operands[loop.results.index(op.value)].owner  # pyright: ignore[reportArgumentType]
+        if isinstance(added, MmaOp) and carried_sum(added) is loop and BEGINS_SUMS.on(added):
+            return None
+    return "what is stored are not the sums of a loop that its first product begins"
+
+
 def why_not_last(op: Operation) -> str | None:
     """Return why a branch does not run in the last iteration of its loop alone, `counter + step >= end`; None if so."""
     assert isinstance(op, scf.IfOp)
@@ -362,6 +375,13 @@ BEGINS_SUMS = Decision(
     (MmaOp,),
     ("begin-sums",),
     holds=why_not_from_zero,
+)
+SUMS_IN_PLACE = Decision(
+    "sums_in_place",
+    "sums of a loop of products are added up where they are stored",
+    (StoreOp,),
+    ("place-sums",),
+    holds=_why_not_sums,
 )
 SQUARES = Decision(
     "squares",

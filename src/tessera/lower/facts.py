@@ -162,6 +162,11 @@ def is_size_of(kernel: KernelOp, value: SSAValue, tensor: SSAValue, axis: int) -
     return _extent_name(kernel, value) == _size_name(kernel, tensor, axis)
 
 
+def same_size(kernel: KernelOp, one: tuple[SSAValue, int], other: tuple[SSAValue, int]) -> bool:
+    """Return whether dimensions of two tensors, each with its axis, are known to have one size."""
+    return _size_name(kernel, *one) == _size_name(kernel, *other)
+
+
 def _size_name(kernel: KernelOp, tensor: SSAValue, axis: int) -> str | int:
     type_ = tensor.type
     assert isinstance(type_, TensorType)

@@ -62,6 +62,7 @@ class CpuPlatform(Platform):
         from tessera.schedule.cpu.begin_sums import BeginSumsPass
         from tessera.schedule.cpu.expand_sorts import ExpandSortsPass
         from tessera.schedule.cpu.pack_operands import PackOperandsPass
+        from tessera.schedule.cpu.place_sums import PlaceSumsPass
         from tessera.schedule.cpu.prefetch_boxes import PrefetchBoxesPass
         from tessera.schedule.cpu.sink_stores import SinkStoresPass
         from tessera.schedule.cpu.split_masks import SplitMasksPass
@@ -79,6 +80,7 @@ class CpuPlatform(Platform):
             SplitMasksPass(target, knobs),
             PackOperandsPass(target, knobs),
             BeginSumsPass(target, knobs),
+            PlaceSumsPass(target, knobs),
             TurnSquaresPass(target, knobs),
             TrimTilesPass(target, knobs),
             StripProductsPass(target, knobs),

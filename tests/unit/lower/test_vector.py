@@ -14,7 +14,7 @@ from xdsl.ir import Operation, SSAValue
 import tessera as ts
 from tessera.driver.pipeline import CANONICALIZE
 from tessera.errors import LanguageError, ResourceError
-from tessera.ir.target.arithmetic import ElementwiseOp, ReduceRegistersOp, TransposeChunksOp
+from tessera.ir.target.arithmetic import ElementwiseOp, ReduceRegistersOp, TransposeChunksOp, constant_value
 from tessera.ir.target.memory import (
     AllocOp,
     BufferLoadOp,
@@ -225,11 +225,14 @@ def _elements_stored(func: FuncOp, shape: tuple[int, ...]) -> list[str]:
 def test_product_that_starts_from_zero_reads_no_zeros():
     scores, values = ops(lowered(attention, {"s": 256}), ProductOp)
     assert scores.fresh is not None
-    assert values.fresh is None
-    (product,) = ops(lowered(gemm_transposed, {"m": 128, "n": 128}), ProductOp)
-    assert product.fresh is not None
-    (product,) = ops(lowered(gemm, {"m": 128, "n": 256, "k": 64}), ProductOp)
-    assert product.fresh is None  # it adds to what the step before has summed
+    assert constant_value(scores.fresh) == 1
+    (whole,) = ops(lowered(gemm_transposed, {"m": 128, "n": 128}), ProductOp)
+    assert whole.fresh is not None
+    assert constant_value(whole.fresh) == 1
+    (steps,) = ops(lowered(gemm, {"m": 128, "n": 256, "k": 64}), ProductOp)
+    for product in (values, steps):  # later iterations add to what the first one has begun
+        assert product.fresh is not None
+        assert constant_value(product.fresh) is None
 
 
 def test_operand_is_converted_where_it_is_computed():

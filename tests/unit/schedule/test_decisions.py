@@ -154,7 +154,12 @@ SCHEDULES: list[tuple[Callable[..., None], dict[str, int], str, Knobs]] = [
     (staying, {}, "x86-64-v3", Knobs()),
     (across, {}, "x86-64-v3", Knobs()),
 ]
-CANONICAL = [(gemm, CUBE, "sm_90a", Knobs()), (short_boxes, {}, "sm_90a", Knobs())]
+CANONICAL = [
+    (gemm, CUBE, "sm_90a", Knobs()),
+    (short_boxes, {}, "sm_90a", Knobs()),
+    (gemm, CUBE, "x86-64-v3", Knobs()),
+    (f32_terms, {"m": 64, "k": 250}, "x86-64-v3", Knobs()),
+]
 STRIDES = {short_boxes: {"x": (15, 1, 5)}}
 GRID = """
 tessera_tile.kernel @k profile "fast" () {{

@@ -6,7 +6,7 @@ read them, are tiles already: only strides differ.
 
 from __future__ import annotations
 
-from tessera.backends.cpu.texts import Loops, Size
+from tessera.backends.cpu.texts import Loops, Size, masked_load
 from tessera.backends.llvm.ops import I64
 from tessera.backends.llvm.text import ModuleText
 from tessera.backends.llvm.types import LLVMType
@@ -171,7 +171,5 @@ def copy_end(loops: Loops, source: str, target: str, count: str) -> None:
     row, bools = LLVMType("i8", TILE_BYTES), LLVMType("i1", TILE_BYTES)
     ones = loops.fn.assign(f"shl i64 1, {count}")
     mask = loops.ops.convert("bitcast", I64, loops.fn.assign(f"sub i64 {ones}, 1"), bools)
-    symbol = f"llvm.masked.load.{row.mangled}.p0"
-    loops.module.declare(f"declare {row} @{symbol}(ptr, {bools}, {row})")
-    value = loops.fn.assign(f"call {row} @{symbol}(ptr align 1 {source}, {bools} {mask}, {row} zeroinitializer)")
+    value = masked_load(loops.module, loops.fn, row, source, 1, mask)
     loops.fn.line(f"store {row} {value}, ptr {target}, align {TILE_BYTES}")

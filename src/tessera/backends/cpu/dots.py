@@ -9,7 +9,7 @@ from tessera.backends.cpu.emitter import widened
 from tessera.backends.cpu.instructions import multiply_add
 from tessera.backends.cpu.microkernel import BYTES, FLIP, register_count
 from tessera.backends.cpu.streams import AHEAD, Stream, ask_for_row
-from tessera.backends.cpu.texts import Loops, Size, halves, sized
+from tessera.backends.cpu.texts import Loops, Size, first_lanes, halves, masked_load, sized
 from tessera.backends.llvm.ops import I64
 from tessera.backends.llvm.text import ModuleText, phi_text
 from tessera.backends.llvm.types import LLVMType
@@ -186,14 +186,8 @@ class _Kernel(Loops):
         align = max(BYTES[operand.element] // self.group, 1)
         if left is None:
             return self.fn.assign(f"load {operand}, ptr {place}, align {align}")
-        i32, bools = LLVMType("i32", terms.width), terms.of("i1")
-        iota = "<" + ", ".join(f"i32 {lane}" for lane in range(terms.width)) + ">"
-        number = left if left.isdigit() else self.fn.assign(f"trunc i64 {left} to i32")
-        mask = self.ops.compare("ult", i32, iota, self.ops.splat(i32, number))
-        symbol = f"llvm.masked.load.{terms.mangled}.p0"
-        self.module.declare(f"declare {terms} @{symbol}(ptr, {bools}, {terms})")
-        given = f"ptr align {align} {place}, {bools} {mask}, {terms} zeroinitializer"
-        value = self.fn.assign(f"call {terms} @{symbol}({given})")
+        mask = first_lanes(self.fn, self.ops, terms.width, left)
+        value = masked_load(self.module, self.fn, terms, place, align, mask)
         return value if terms == operand else self.ops.convert("bitcast", terms, value, operand)
 
     def _finish(self, totals: list[str]) -> None:

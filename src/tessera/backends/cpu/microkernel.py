@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tessera.backends.cpu.instructions import multiply_add
 from tessera.backends.cpu.shared import shared_function
-from tessera.backends.cpu.texts import LINE_BYTES, prefetch
+from tessera.backends.cpu.texts import LINE_BYTES, first_lanes, masked_load, masked_store, prefetch
 from tessera.backends.llvm.ops import I64, Ops
 from tessera.backends.llvm.text import FunctionText, ModuleText, phi_text
 from tessera.backends.llvm.types import LLVMType
@@ -56,6 +56,7 @@ class Block:
             caller has, are subtracted.
         odd: whether the last pair of the depth may hold one term, with what follows it in memory no part of it.
         fresh: whether the accumulators start from zero.
+        masked: whether a part of the last vector of each row may be none of the sums, which is left as it is.
     """
 
     instruction: str
@@ -70,6 +71,7 @@ class Block:
     odd: bool = False
     a_step: int = 1
     fresh: bool = False
+    masked: bool = False
 
     @property
     def goes_on(self) -> bool:
@@ -78,7 +80,7 @@ class Block:
 
     @property
     def _flags(self) -> str:
-        return "_w" * self.whole + "_s" * self.shifted + "_o" * self.odd + "_z" * self.fresh
+        return "_w" * self.whole + "_s" * self.shifted + "_o" * self.odd + "_z" * self.fresh + "_m" * self.masked
 
     @property
     def name(self) -> str:
@@ -94,8 +96,8 @@ def block_kernel(module: ModuleText, target: TargetRecord, block: Block, shared:
 
     It adds `rows` x `depth` times `depth` x `vectors` to the accumulators, whose rows are `step` apart. Where rows are
     read in place, `pitch` follows, their distance in bytes; where bytes are shifted `shift`, which holds what is
-    subtracted from each row first; and `odd`, which is 1 when the last pair of the depth holds one term. `shared` says
-    whether other products have the same one.
+    subtracted from each row first; `odd`, which is 1 when the last pair of the depth holds one term; and where the last
+    vector is masked `last`, how many of its elements count. `shared` says whether other products have the same one.
     """
     if shared:
         shared_function(module, target, block.name, block, lambda where: _Kernel(where, target, block).render())
@@ -112,13 +114,14 @@ class _Kernel:
         signature = (
             f"define internal void @{block.name}(ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %step, "
             f"i64 %depth{', i64 %pitch' * (block.a_stride is None)}{', ptr noalias %shift' * block.shifted}"
-            f"{', i64 %odd' * block.odd}) {attributes}"
+            f"{', i64 %odd' * block.odd}{', i64 %last' * block.masked}) {attributes}"
         )
         self.module, self.target, self.block = module, target, block
         self.fn = FunctionText(signature, once=True)
         self.ops = Ops(module, self.fn)
         self.align = BYTES[block.total.element]
         self.bases: list[str] = []
+        self.mask = ""
 
     def render(self) -> str:
         """Return the function's text."""
@@ -127,8 +130,9 @@ class _Kernel:
         rows = ["%c"] + [ops.gep(element, "%c", fn.assign(f"mul nsw i64 %step, {row}")) for row in range(1, block.rows)]
         places = [ops.gep(element, row, str(vector * width)) for row in rows for vector in range(block.vectors)]
         totals = ["zeroinitializer"] * len(places)
+        self.mask = self._mask() if block.masked else ""
         if block.goes_on:
-            totals = [fn.assign(f"load {block.total}, ptr {place}, align {self.align}") for place in places]
+            totals = [self._held(number, place) for number, place in enumerate(places)]
         elif not block.fresh:
             self._ask(places)
         if block.shifted:
@@ -146,17 +150,40 @@ class _Kernel:
         if block.odd:
             totals = self._last_term(totals)
         if not block.fresh and not block.goes_on:
-            totals = [self._with_held(place, total) for place, total in zip(places, totals, strict=True)]
-        for place, total in zip(places, totals, strict=True):
-            fn.line(f"store {block.total} {total}, ptr {place}, align {self.align}")
+            totals = [self._with_held(number, place, totals[number]) for number, place in enumerate(places)]
+        for number, (place, total) in enumerate(zip(places, totals, strict=True)):
+            self._store(number, place, total)
         fn.line("ret void")
         return fn.render()
 
-    def _with_held(self, place: str, total: str) -> str:
+    def _with_held(self, number: int, place: str, total: str) -> str:
         """Return a vector of sums with what memory holds of it."""
         type_ = self.block.total
-        held = self.fn.assign(f"load {type_}, ptr {place}, align {self.align}")
+        held = self._held(number, place)
         return self.ops.binary("add" if type_.element.startswith("i") else "fadd", type_, held, total)
+
+    def _mask(self) -> str:
+        """Return which elements of the last vector of a row count."""
+        return first_lanes(self.fn, self.ops, self.block.total.width, "%last")
+
+    def _is_masked(self, number: int) -> bool:
+        """Return whether a vector is the last one of a row, of which a part counts."""
+        return self.block.masked and (number + 1) % self.block.vectors == 0
+
+    def _held(self, number: int, place: str) -> str:
+        """Return what memory holds of a vector of sums."""
+        type_ = self.block.total
+        if not self._is_masked(number):
+            return self.fn.assign(f"load {type_}, ptr {place}, align {self.align}")
+        return masked_load(self.module, self.fn, type_, place, self.align, self.mask)
+
+    def _store(self, number: int, place: str, total: str) -> None:
+        """Store a vector of sums."""
+        type_ = self.block.total
+        if self._is_masked(number):
+            masked_store(self.module, self.fn, type_, total, place, self.align, self.mask)
+        else:
+            self.fn.line(f"store {type_} {total}, ptr {place}, align {self.align}")
 
     def _ask(self, places: list[str]) -> None:
         """Prefetch the lines of the sums."""

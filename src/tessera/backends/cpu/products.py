@@ -23,6 +23,7 @@ from tessera.backends.llvm.ops import I64
 from tessera.backends.llvm.text import ModuleText
 from tessera.backends.llvm.types import LLVMType, llvm_element
 from tessera.data import dataclass
+from tessera.ir.target.arithmetic import constant_value
 from tessera.ir.target.product import GroupChunksOp, ProductOp
 from tessera.ir.target.types import BufferType, PointerType
 from tessera.ir.types import dtype_of
@@ -78,9 +79,10 @@ class Product:
         operand: vector of operands.
         total: vector of sums.
         ahead: bytes of each row that is prefetched meanwhile, 0 for none.
-        fresh: whether the sums may begin with this product, which is known at run time (matrix units).
+        fresh: whether the sums may begin with this product, which is known at run time.
         begins: whether they do (vector units).
         copy_stride: elements between two rows of the copy that rows in place get if they are crowded, 0 for none.
+        exact: whether no column beside those that count is written: the sums may lie in a tensor.
     """
 
     instruction: str
@@ -96,6 +98,7 @@ class Product:
     fresh: bool = False
     begins: bool = False
     copy_stride: int = 0
+    exact: bool = False
 
     @property
     def name(self) -> str:
@@ -104,7 +107,7 @@ class Product:
         step = f"by{self.a_step}" * (self.a_step > 1)
         strides = f"{_stride_name(self.a_stride)}{step}_{_stride_name(self.c_stride)}"
         shapes = "_".join(f"{shape[0]}x{shape[1]}" for shape in (self.room, self.panel))
-        ahead = f"_{self.ahead}" * (self.ahead > 0) + "_f" * self.fresh + "_z" * self.begins
+        ahead = f"_{self.ahead}" * (self.ahead > 0) + "_f" * self.fresh + "_z" * self.begins + "_m" * self.exact
         ahead += f"_c{self.copy_stride}" * (self.copy_stride > 0)
         return f"tessera_product_{self.instruction}_{self.total.mangled}_{sizes}_{strides}_{shapes}{ahead}"
 
@@ -116,7 +119,8 @@ class Product:
             f"i64 %columns, i64 %depth{', i64 %step' * (self.c_stride is None)}"
             f"{', i64 %pitch' * (self.a_stride is None)}"
             f"{', ptr noalias %copy' * (self.copy_stride > 0)}"
-            f"{', ptr %ahead, i64 %distance, i64 %wanted' * (self.ahead > 0)}{', i1 %fresh, i64 %height' * self.fresh})"
+            f"{', ptr %ahead, i64 %distance, i64 %wanted' * (self.ahead > 0)}{', i1 %fresh' * self.fresh}"
+            f"{', i64 %height' * (self.fresh and self.instruction in DOTS)})"
         )
 
 
@@ -143,7 +147,8 @@ def emit_product(emitter: CpuEmitter, op: ProductOp) -> None:
     else:
         write = _written(target, product)
         if product.c_stride is None:
-            given.append(f"i64 {op.acc.type.strides[0]}")
+            c, step = _sums(emitter, op, c)
+            given.append(f"i64 {step}")
         if product.a_stride is None:
             a, pitch = _left_in_place(emitter, op, a)
             given.append(pitch)
@@ -152,7 +157,9 @@ def emit_product(emitter: CpuEmitter, op: ProductOp) -> None:
         if product.ahead:
             given += _rows_ahead(emitter, op)
         if product.fresh and op.fresh is not None:
-            given += [f"i1 {emitter.unit(op.fresh)}", f"i64 {op.acc.type.shape[0]}"]
+            given += [f"i1 {emitter.unit(op.fresh)}", f"i64 {op.acc.type.shape[0]}"][
+                : 1 + (product.instruction in DOTS)
+            ]
     if is_shared(product.sizes):
         shared_function(module, target, name, (name, product), write)
     elif not module.has(name):
@@ -188,6 +195,20 @@ def _left_in_place(emitter: CpuEmitter, op: ProductOp, a: str) -> tuple[str, str
     return ops.gep(memory.element, a, offset), f"i64 {pitch}"
 
 
+def _sums(emitter: CpuEmitter, op: ProductOp, c: str) -> tuple[str, str]:
+    """Return where the sums of vector units begin, and the distance of their rows."""
+    assert isinstance(op.acc.type, BufferType)
+    step = str(op.acc.type.strides[0])
+    if op.tensor is None or op.inside is None:
+        return c, step
+    (offset, distance), inside = emitter.all_units(list(op.sums)), emitter.unit(op.inside)
+    place = emitter.ops.gep(emitter.memory_type(op.acc.type.dtype, 1).element, emitter.unit(op.tensor), offset)
+    return (
+        emitter.fn.assign(f"select i1 {inside}, ptr {place}, ptr {c}"),
+        emitter.fn.assign(f"select i1 {inside}, i64 {distance}, i64 {step}"),
+    )
+
+
 def _rows_ahead(emitter: CpuEmitter, op: ProductOp) -> list[str]:
     """Return where the rows to prefetch begin, their distance in bytes and their number as arguments."""
     assert op.source is not None
@@ -205,6 +226,7 @@ def _product_of(emitter: CpuEmitter, op: ProductOp) -> Product | Stream:
     texts = [emitter.unit(value) for value in (op.rows, op.columns, op.depth)]
     rows, columns, depth = (int(text) if text.isdigit() else None for text in texts)
     sizes, name = (rows, columns, depth), op.instruction.data
+    begins = op.fresh is not None and constant_value(op.fresh) == 1
     total = LLVMType(llvm_element(acc.dtype), lanes)
     if isinstance(b, BufferType):
         return Product(
@@ -218,9 +240,10 @@ def _product_of(emitter: CpuEmitter, op: ProductOp) -> Product | Stream:
             total,
             _length_ahead(emitter, op),
             a.strides[1] if isinstance(a, BufferType) else 1,
-            op.fresh is not None and name in DOTS,
-            op.fresh is not None and name not in DOTS,
+            op.fresh is not None and (name in DOTS or not begins),
+            begins and name not in DOTS,
             op.room.type.strides[0] if op.room is not None and isinstance(op.room.type, BufferType) else 0,
+            op.tensor is not None,
         )
     assert isinstance(a, BufferType)
     assert isinstance(b, PointerType)
@@ -259,6 +282,8 @@ class _Loops(Loops):
         self.odd = "0"
         self.asked = ""
         self.fresh = False
+        self.begun = ""
+        self.last = ""
         self.left, self.pitch = "%a", "%pitch" if self.in_place else "0"
 
     def render(self) -> str:
@@ -346,21 +371,34 @@ class _Loops(Loops):
 
         def piece(number: str, whole: bool, fresh: bool) -> None:
             self.fresh = fresh
+            self._begin(number)
             length, odd = (sized(self.cut, ""), "0") if whole else (rest, self.odd)
             at = self._at_depth(a, b, self.times(number, self.cut))
             self._panels(*at, c, (rows, columns, length), odd)
 
+        if self.product.fresh and not full.known and not rest.known:
+            piece("0", False, False)
         self.pieces(full, rest, self.product.begins, piece)
+
+    def _begin(self, number: str) -> None:
+        """Note what says at run time whether the sums begin with a part of the depth."""
+        if not self.product.fresh:
+            return
+        first = "true" if number == "0" else "false" if number.isdigit() else self.ops.compare("eq", I64, number, "0")
+        self.begun = "%fresh" if first == "true" else self.fn.assign(f"and i1 %fresh, {first}")
 
     def _cut(self, extents: tuple[Size, Size, Size]) -> None:
         """Run the vector units on parts of the depth, which is known only at run time."""
         rows, columns, groups = extents
         if self.product.panel[0] <= self.cut:
-            self.if_any(groups, lambda: self._panels(self.left, "%b", "%c", extents, self.odd))
+            self._begin("0")
+            some = sized(1, "") if self.product.fresh else groups  # sums of no terms begin, too
+            self.if_any(some, lambda: self._panels(self.left, "%b", "%c", extents, self.odd))
             return
         raised = self.fn.assign(f"add nsw i64 {groups.text}, {self.cut - 1}")
 
         def piece(number: str) -> None:
+            self._begin(number)
             first = self.times(number, self.cut)
             left = self.fn.assign(f"sub nsw i64 {groups.text}, {first}")
             is_last = self.ops.compare("sle", I64, left, str(self.cut))
@@ -369,7 +407,11 @@ class _Loops(Loops):
             at = self._at_depth(self.left, "%b", first)
             self._panels(*at, "%c", (rows, columns, Size(length, None)), odd)
 
-        self.repeat(Size(self.fn.assign(f"sdiv i64 {raised}, {self.cut}"), None), piece)
+        pieces = self.fn.assign(f"sdiv i64 {raised}, {self.cut}")
+        if self.product.fresh:
+            none = self.ops.compare("slt", I64, pieces, "1")
+            pieces = self.fn.assign(f"select i1 {none}, i64 1, i64 {pieces}")
+        self.repeat(Size(pieces, None), piece)
 
     def _panels(self, a: str, b: str, c: str, extents: tuple[Size, Size, Size], odd: str) -> None:
         rows, columns, groups = extents
@@ -378,13 +420,22 @@ class _Loops(Loops):
         def panel(number: str, vectors: int) -> None:
             self._rows(a, *self._at_panel(b, c, number), rows, vectors, (groups, odd))
 
+        def last(number: str, vectors: int, rest: Size) -> None:
+            """Compute the last panel, of which a part counts."""
+            if self.product.exact:
+                before = f"-{(vectors - 1) * lanes}"
+                self.last = self.sum(rest.text, before) if rest.known is None else str(rest.known + int(before))
+            panel(number, vectors)
+            self.last = ""
+
         if columns.known is not None:
             full, rest = self.divided(columns, self.width)
             self.repeat(full, lambda number: panel(number, self.vectors))
-            self.if_any(rest, lambda: panel(full.text, -(-(rest.known or 1) // lanes)))
+            self.if_any(rest, lambda: last(full.text, -(-(rest.known or 1) // lanes), rest))
             return
-        # What needs all vectors of a panel is a whole one, whose last columns nobody reads.
-        full, _ = self.divided(Size(self.fn.assign(f"add nsw i64 {columns.text}, {lanes - 1}"), None), self.width)
+        # What needs all vectors of a panel is a whole one, where nobody reads its last columns.
+        more = 0 if self.product.exact else lanes - 1
+        full, _ = self.divided(Size(self.fn.assign(f"add nsw i64 {columns.text}, {more}"), None), self.width)
         rest = Size(self.fn.assign(f"sub nsw i64 {columns.text}, {self.times(full.text, self.width)}"), None)
         widths = self._widths()
         if self.vectors in widths:
@@ -393,12 +444,12 @@ class _Loops(Loops):
         def choose(widths: list[int]) -> None:
             """Take the narrowest of the kernels that covers the rest."""
             if len(widths) == 1:
-                panel(full.text, widths[0])
+                last(full.text, widths[0], rest)
                 return
             fits = self.ops.compare("sle", I64, rest.text, str(widths[0] * lanes))
-            self.choice(fits, lambda: panel(full.text, widths[0]), lambda: choose(widths[1:]))
+            self.choice(fits, lambda: last(full.text, widths[0], rest), lambda: choose(widths[1:]))
 
-        if narrow := [width for width in widths if width < self.vectors]:
+        if narrow := [width for width in widths if width < self.vectors or self.product.exact]:
             self.if_any(rest, lambda: choose(narrow))
 
     def _widths(self) -> list[int]:
@@ -425,6 +476,7 @@ class _Loops(Loops):
             self.odd != "0",
             product.a_step,
             self.fresh,
+            bool(self.last) and product.total.width > 1,
         )
         shift = self._shift(b, block, depth[0]) if block.shifted else "null"
         first, left = "0", rows
@@ -451,7 +503,6 @@ class _Loops(Loops):
         return sorted({min(size, most) for size in sizes} - {0}, reverse=True)
 
     def _call(self, block: Block, a: str, b: str, c: str, row: str, depth: tuple[Size, str], shift: str) -> None:
-        symbol = block_kernel(self.module, self.target, block, is_shared(self.product.sizes))
         a = self._left(a, row)
         c = c if row == "0" else self.moved(c, block.total, self.fn.assign(f"mul nsw i64 {row}, %step"))
         if self.asked:
@@ -459,7 +510,16 @@ class _Loops(Loops):
         given = ["i64 %step", f"i64 {depth[0].text}"]
         given += [f"i64 {self.pitch}"] * (block.a_stride is None)
         given += [f"ptr {shift}"] * block.shifted + [f"i64 {depth[1]}"] * block.odd
-        self.fn.line(f"call void @{symbol}(ptr {a}, ptr {b}, ptr {c}, {', '.join(given)})")
+        given += [f"i64 {self.last}"] * block.masked
+
+        def call(kernel: Block) -> None:
+            symbol = block_kernel(self.module, self.target, kernel, is_shared(self.product.sizes))
+            self.fn.line(f"call void @{symbol}(ptr {a}, ptr {b}, ptr {c}, {', '.join(given)})")
+
+        if self.begun:
+            self.choice(self.begun, lambda: call(replace(block, fresh=True)), lambda: call(block))
+        else:
+            call(block)
 
     def _ask(self) -> None:
         """Prefetch a part of the rows that are packed next: for all of a step by its last block."""
@@ -481,7 +541,7 @@ class _Loops(Loops):
             f"tessera_shift_{self.cut}",
             f"private unnamed_addr constant [{self.cut} x i32] [{many}], align 64",
         )
-        single = replace(block, rows=1, a_stride=0, a_step=1, shifted=False, odd=False, fresh=False)
+        single = replace(block, rows=1, a_stride=0, a_step=1, shifted=False, odd=False, fresh=False, masked=False)
         symbol = block_kernel(self.module, self.target, single, is_shared(self.product.sizes))
         self.fn.line(f"call void @{symbol}(ptr {row}, ptr {b}, ptr {place}, i64 0, i64 {groups.text})")
         return place

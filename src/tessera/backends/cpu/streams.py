@@ -9,7 +9,7 @@ from __future__ import annotations
 from tessera.backends.cpu.emitter import widened
 from tessera.backends.cpu.instructions import multiply_add
 from tessera.backends.cpu.microkernel import BYTES, FLIP, register_count
-from tessera.backends.cpu.texts import LINE_BYTES, Loops, Size, halves, prefetch, sized
+from tessera.backends.cpu.texts import LINE_BYTES, Loops, Size, first_lanes, halves, masked_load, prefetch, sized
 from tessera.backends.llvm.ops import I64
 from tessera.backends.llvm.text import ModuleText
 from tessera.backends.llvm.types import LLVMType
@@ -242,18 +242,11 @@ class RightRows(Loops):
         align = self.stream.align
         if mask is None:
             return self.fn.assign(f"load {type_}, ptr {place}, align {align}")
-        bools = type_.of("i1")
-        symbol = f"llvm.masked.load.{type_.mangled}.p0"
-        self.module.declare(f"declare {type_} @{symbol}(ptr, {bools}, {type_})")
-        given = f"ptr align {align} {place}, {bools} {mask}, {type_} zeroinitializer"
-        return self.fn.assign(f"call {type_} @{symbol}({given})")
+        return masked_load(self.module, self.fn, type_, place, align, mask)
 
     def mask(self, count: str) -> str:
         """Return the mask of the first `count` lanes."""
-        i32 = LLVMType("i32", self.lanes)
-        iota = "<" + ", ".join(f"i32 {lane}" for lane in range(self.lanes)) + ">"
-        number = count if count.isdigit() else self.fn.assign(f"trunc i64 {count} to i32")
-        return self.ops.compare("ult", i32, iota, self.ops.splat(i32, number))
+        return first_lanes(self.fn, self.ops, self.lanes, count)
 
 
 class _Kernel(RightRows):

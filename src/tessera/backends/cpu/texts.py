@@ -135,6 +135,30 @@ def prefetch(module: ModuleText, fn: FunctionText, place: str, purpose: str, loc
     fn.line(f"call void @llvm.prefetch.p0(ptr {place}, i32 {int(purpose == 'write')}, i32 {locality}, i32 1)")
 
 
+def first_lanes(fn: FunctionText, ops: Ops, lanes: int, count: str) -> str:
+    """Return the mask of the first `count` of some lanes."""
+    type_ = LLVMType("i32", lanes)
+    numbers = "<" + ", ".join(f"i32 {lane}" for lane in range(lanes)) + ">"
+    number = count if count.isdigit() else fn.assign(f"trunc i64 {count} to i32")
+    return ops.compare("ult", type_, numbers, ops.splat(type_, number))
+
+
+def masked_load(module: ModuleText, fn: FunctionText, type_: LLVMType, place: str, align: int, mask: str) -> str:
+    """Return a vector of which the lanes of a mask are read; the others are 0."""
+    bools, symbol = type_.of("i1"), f"llvm.masked.load.{type_.mangled}.p0"
+    module.declare(f"declare {type_} @{symbol}(ptr, {bools}, {type_})")
+    return fn.assign(f"call {type_} @{symbol}(ptr align {align} {place}, {bools} {mask}, {type_} zeroinitializer)")
+
+
+def masked_store(
+    module: ModuleText, fn: FunctionText, type_: LLVMType, value: str, place: str, align: int, mask: str
+) -> None:
+    """Store the lanes of a mask."""
+    bools, symbol = type_.of("i1"), f"llvm.masked.store.{type_.mangled}.p0"
+    module.declare(f"declare void @{symbol}({type_}, ptr, {bools})")
+    fn.line(f"call void @{symbol}({type_} {value}, ptr align {align} {place}, {bools} {mask})")
+
+
 def sized(known: int | None, name: str) -> Size:
     """Return a size that is a number, or else has a name."""
     return Size(name if known is None else str(known), known)

@@ -45,8 +45,11 @@ class ProductOp(TesseraOp):
 
     `acc` may be one of some `strips` that sums have been cut into: one function then computes it and all of them.
 
-    Where `fresh` is given and holds, `acc` is overwritten by the product alone, whatever is in it. It is the constant
-    true, and the depth a constant, unless a matrix unit multiplies; that one sets what lies outside to zero, too.
+    Where `fresh` is given and holds, `acc` is overwritten by the product alone, whatever is in it. A matrix unit sets
+    what lies outside to zero, too.
+
+    Where `inside` is given and holds, the sums lie in `tensor` instead, of which `sums` are where they begin and the
+    distance of their rows. No matrix unit multiplies.
     """
 
     name = "tessera_target.product"
@@ -62,6 +65,9 @@ class ProductOp(TesseraOp):
     source = opt_operand_def(PointerType)
     ahead = var_operand_def(index)
     fresh = opt_operand_def(i1)
+    tensor = opt_operand_def(PointerType)
+    sums = var_operand_def(index)
+    inside = opt_operand_def(i1)
     instruction = prop_def(StringAttr)
     strips = prop_def(IntAttr)
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
@@ -70,6 +76,7 @@ class ProductOp(TesseraOp):
     assembly_format = (
         "$instruction $a `,` $b `,` $acc `rows` $rows `columns` $columns `depth` $depth (`left` $left^)? "
         "(`room` $room^ `:` type($room))? (`place` $place^)? (`ahead` $ahead^)? (`fresh` $fresh^)? "
+        "(`tensor` $tensor^ `:` type($tensor))? (`sums` $sums^)? (`inside` $inside^)? "
         "(`strips` custom<Count>($strips)^)? attr-dict "
         "`:` type($a) `,` type($b) `,` type($acc) (`,` $source^ `:` type($source))?"
     )
@@ -88,9 +95,12 @@ class ProductOp(TesseraOp):
         fresh: SSAValue | None = None,
         room: SSAValue | None = None,
         strips: int = 1,
+        placed: tuple[SSAValue, Sequence[SSAValue], SSAValue] | None = None,
     ):
+        tensor, sums, inside = placed or (None, (), None)
+        beside = [source, list(ahead), fresh, tensor, list(sums), inside]
         super().__init__(
-            operands=[a, b, acc, *extents, list(left), room, list(place), source, list(ahead), fresh],
+            operands=[a, b, acc, *extents, list(left), room, list(place), *beside],
             properties={"instruction": StringAttr(instruction), "strips": IntAttr(strips)},
         )
 
@@ -111,6 +121,8 @@ class ProductOp(TesseraOp):
             raise VerifyException("only rows in place have room for a copy")
         if len(self.place) != (3 if isinstance(b, PointerType) else 0):
             raise VerifyException("an operand in place has an offset and two distances, a packed one has none")
+        if len(self.sums) != (0 if self.tensor is None else 2) or (self.tensor is None) != (self.inside is None):
+            raise VerifyException("sums in a tensor have an offset, a distance, and a condition")
         if len(self.ahead) != (0 if self.source is None else 4):
             raise VerifyException("rows to ask for have a tensor, an offset, a distance, a number and a length")
 

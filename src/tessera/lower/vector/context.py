@@ -55,6 +55,7 @@ from tessera.target.records import TargetRecord
 
 if TYPE_CHECKING:
     from tessera.lower.vector.packing import Packed
+    from tessera.lower.vector.strips import Placed
     from tessera.target.products import Form
 
 STORE_COST = 4
@@ -99,6 +100,7 @@ class VectorContext:
         self.next_rows: list[Box] = []
         self.packed: dict[tuple[SSAValue, str, Form, int], Packed] = {}
         self.fresh: dict[SSAValue, SSAValue] = {}
+        self.placed: dict[SSAValue | Operation, Placed] = {}
         self._regions: list[Region] = []
         self._stored_here: list[tuple[Node, Stored | None, bool]] = []
         self._scalars: dict[SSAValue, SSAValue] = {}

@@ -14,6 +14,7 @@ from tessera.ir.tile.shared import CpAsyncOp, SharedScatterOp, SharedStoreOp
 from tessera.ir.tile.types import TileType, shape_of
 from tessera.ir.walking import ops_in
 from tessera.lower.vector.context import VectorContext
+from tessera.lower.vector.memory import place_sums
 from tessera.lower.vector.mma import begins_sums, pack_before
 from tessera.lower.vector.nodes import Node, Resource, Stored, pending, reads, walk
 from tessera.lower.vector.rules import lowers
@@ -127,6 +128,8 @@ def lower_for(context: VectorContext, op: scf.ForOp) -> None:
     buffers = _own_buffers(context, op, list(op.iter_args), begun)
     location = context.writer.location
     bounds = [context.scalar(v) for v in (op.lb, op.ub, op.step)]
+    for arg in sums:
+        place_sums(context, op, arg, bounds)
     used = [position for position in begun if op.results[position].uses.get_length()]
     _sums_of_nothing(context, op, used, buffers, bounds)
 

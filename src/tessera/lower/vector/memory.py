@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from functools import reduce
 from math import prod
 
-from xdsl.ir import SSAValue
+from xdsl.dialects import scf
+from xdsl.ir import BlockArgument, SSAValue
 
 from tessera.errors import VerifyError
 from tessera.ir import decisions
 from tessera.ir.locations import location_of
+from tessera.ir.target.arithmetic import constant_value
 from tessera.ir.target.memory import GatherOp as TargetGatherOp
 from tessera.ir.target.memory import LoadOp as TargetLoadOp
 from tessera.ir.target.memory import ScatterOp as TargetScatterOp
@@ -30,6 +32,7 @@ from tessera.lower.vector.next_rows import ask_for, next_row, take_rows
 from tessera.lower.vector.nodes import Apply, Box, Coords, Load, Node, Resource, reads, walk
 from tessera.lower.vector.rules import lowers
 from tessera.lower.vector.site import Site
+from tessera.lower.vector.strips import Placed
 
 STREAM_UNIT = 1 << 20
 """Bytes in which a decision says how large a tensor is that is stored past the caches."""
@@ -90,7 +93,48 @@ def lower_store(context: VectorContext, op: StoreOp) -> None:
             ask_for(site, row, at)
         _store_chunk(site, value, box, at, mask, stream)
 
-    context.nest(roots, body, [box], last=True)
+    placed = context.placed.get(op)
+    if placed is None:
+        context.nest(roots, body, [box], last=True)
+        return
+
+    def copy() -> list[SSAValue]:
+        context.nest(roots, body, [box], last=True)
+        return []
+
+    context.writer.branch(placed.inside, list, copy)
+
+
+def place_sums(context: VectorContext, loop: scf.ForOp, sums: BlockArgument, bounds: Sequence[SSAValue]) -> None:
+    """Note where a loop adds up sums that lie where they are stored, if that was decided on.
+
+    Args:
+        context: the lowering.
+        loop: the loop.
+        sums: the tile in its body.
+        bounds: where its counter starts and ends, and its step; without iterations nothing is added up.
+    """
+    store = next((use.operation for use in loop.results[sums.index - 1].uses), None)
+    if not isinstance(store, StoreOp) or not decisions.SUMS_IN_PLACE.on(store):
+        return
+    box, scalars = context.box(store), context.writer.scalars
+    stream, row = _streams(context, store, box), box.kept[0]
+    if stream is not None and constant_value(stream) == 1:
+        return
+    inside = scalars.binary("lt", bounds[0], bounds[1])
+    if stream is not None:
+        inside = scalars.binary("and", inside, scalars.binary("xor", stream, scalars.constant(True, i1)))
+    context.before_write(("tensor", box.memory))
+    placed = Placed(box.pointer, (start_of(context, box), box.strides[row]), inside)
+    context.placed[sums] = context.placed[store] = placed
+
+
+def start_of(context: VectorContext, box: Box) -> SSAValue:
+    """Return where a box begins in its tensor, in elements."""
+    scalars, offset = context.writer.scalars, context.writer.scalars.constant(0)
+    for start, stride in zip(box.offsets, box.strides, strict=True):
+        offset = scalars.add(offset, scalars.binary("mul", start, stride))
+    return offset
 
 
 def _streams(context: VectorContext, op: StoreOp, box: Box) -> SSAValue | None:

@@ -23,8 +23,9 @@ from tessera.ir.types import dtype_of, element_type, i1
 from tessera.ir.walking import ops_in
 from tessera.lower.forms import product_form
 from tessera.lower.vector.context import VectorContext
+from tessera.lower.vector.memory import start_of
 from tessera.lower.vector.next_rows import next_step
-from tessera.lower.vector.nodes import Box, Convert, Load, Node, Remap, Stored
+from tessera.lower.vector.nodes import Convert, Load, Node, Remap, Stored, Uniform
 from tessera.lower.vector.packing import (
     FEW_ROWS,
     Packed,
@@ -71,6 +72,8 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
     elif acc.element == element:
         operands = {side.root for side in (left, right) if side.root is not None}
         total = context.own_buffer(op.acc, operands)
+        if fresh is not None and not form.tiled:
+            _clear_outside(context, op, total, (left.outer, right.outer), fresh)
     else:
         total = context.new_buffer(acc.shape, element)
         context.write(Convert(acc.shape, element, acc), total, context.needs_of(op.result))
@@ -78,7 +81,8 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
     copied = left.place and decisions.COPIES_ROWS.on(op)
     room = context.new_buffer((m, -(-k // form.group)), packed_element(form)) if copied else None
     size = _extent(context, right.outer, n), depth
-    product = Product(left, right, total, size, form.instruction, ahead, fresh, room)
+    placed = context.placed.get(op.acc)
+    product = Product(left, right, total, size, form.instruction, ahead, fresh, room, placed)
     result: Node = total
     strip = decisions.STRIP.of(op)
     if strip is not None:
@@ -164,17 +168,30 @@ def _cut(operand: Operand, end: End | None) -> Operand:
 
 
 def _clear_outside(
-    context: VectorContext, op: MmaOp, total: Stored, valid: tuple[SSAValue | None, SSAValue | None]
+    context: VectorContext,
+    op: MmaOp,
+    total: Stored,
+    valid: tuple[SSAValue | None, SSAValue | None],
+    fresh: SSAValue | None = None,
 ) -> None:
-    """Write zeros to sums of which a product that starts from zero writes a part only of what is needed."""
-    scalars, short, acc = context.writer.scalars, None, context.node(op.acc)
-    zeros, needs = Convert(acc.shape, total.element, acc), context.needs_of(op.result)
+    """Write zeros to sums of which a product that starts from zero writes a part only of what is needed.
+
+    Args:
+        context: the lowering.
+        op: the product.
+        total: the sums.
+        valid: rows and columns that it writes, None for all.
+        fresh: whether it starts from zero; it does where that is None.
+    """
+    scalars, short = context.writer.scalars, None
+    zeros, needs = Uniform(total.shape, total.element, scalars.constant(0, total.element)), context.needs_of(op.result)
     ends = context.ends(needs)
     for axis, inside in enumerate(valid):
         if inside is not None:
             less = scalars.binary("lt", inside, ends[axis].count if axis in ends else zeros.shape[axis])
             short = less if short is None else scalars.binary("or", short, less)
     if short is not None:
+        short = short if fresh is None else scalars.binary("and", short, fresh)
 
         def clear() -> list[SSAValue]:
             context.write(zeros, total, needs)
@@ -196,7 +213,7 @@ def _rows_in_place(context: VectorContext, op: MmaOp, form: Form) -> Operand:
     box = node.box
     if not box.unit[box.kept[1]]:
         raise _elsewhere(op, decisions.LEFT_IN_PLACE)
-    place = _start(context, box), box.strides[box.kept[0]]
+    place = start_of(context, box), box.strides[box.kept[0]]
     return Operand(box.pointer, *sizes, arg=box.memory, place=place)
 
 
@@ -223,15 +240,7 @@ def _ahead(context: VectorContext, op: MmaOp) -> tuple[SSAValue | None, tuple[SS
     scalars = context.writer.scalars
     left = scalars.binary("minimum", scalars.binary("sub", box.bounds[row], box.offsets[row]), box.sizes[row])
     rows = scalars.binary("maximum", left, 0)
-    return box.pointer, (_start(context, box), box.strides[row], rows, scalars.constant(box.sizes[length]))
-
-
-def _start(context: VectorContext, box: Box) -> SSAValue:
-    """Return where a box begins in its tensor, in elements."""
-    scalars, offset = context.writer.scalars, context.writer.scalars.constant(0)
-    for start, stride in zip(box.offsets, box.strides, strict=True):
-        offset = scalars.add(offset, scalars.binary("mul", start, stride))
-    return offset
+    return box.pointer, (start_of(context, box), box.strides[row], rows, scalars.constant(box.sizes[length]))
 
 
 def _in_place(context: VectorContext, op: MmaOp, form: Form) -> Operand:
@@ -249,7 +258,7 @@ def _in_place(context: VectorContext, op: MmaOp, form: Form) -> Operand:
     readable = box.unit[column] or (box.unit[row] and form.sums_apart)
     if not _becomes_operand(node, load, form) or not readable:
         raise _elsewhere(op, decisions.RIGHT_IN_PLACE)
-    place = (_start(context, box), box.strides[row], box.strides[column])
+    place = (start_of(context, box), box.strides[row], box.strides[column])
     return Operand(box.pointer, sizes[1], sizes[0], arg=box.memory, place=place)
 
 
@@ -303,13 +312,13 @@ def begins_sums(context: VectorContext, loop: scf.ForOp, value: BlockArgument) -
         value: the tile in its body.
 
     Raises:
-        VerifyError: no matrix unit adds it up in place.
+        VerifyError: it is not added up in place.
     """
     op = next((use.operation for use in value.uses), None)
     if not isinstance(op, MmaOp) or not decisions.BEGINS_SUMS.on(op) or decisions.carried_sum(op) is not loop:
         return False
     form = _form(context, op)
-    if not form.tiled or element_of(value.type) != element_type(form.total):
+    if element_of(value.type) != element_type(form.total):
         raise _unknown_depth(op)
     return True
 

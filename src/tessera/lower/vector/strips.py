@@ -55,6 +55,21 @@ class Operand:
 
 
 @dataclass(frozen=True)
+class Placed:
+    """Sums in the tensor that they are stored to.
+
+    Args:
+        pointer: the tensor.
+        start: where they begin, and the distance of their rows.
+        inside: whether they are there; else they are in scratch memory.
+    """
+
+    pointer: SSAValue
+    start: tuple[SSAValue, SSAValue]
+    inside: SSAValue
+
+
+@dataclass(frozen=True)
 class Product:
     """A product with all it needs.
 
@@ -67,6 +82,7 @@ class Product:
         ahead: what to prefetch meanwhile, when all is computed at once.
         fresh: whether the sums begin with this product.
         room: a buffer for a copy of rows in place.
+        placed: where the sums are instead while a condition holds.
     """
 
     left: Operand
@@ -77,6 +93,7 @@ class Product:
     ahead: tuple[SSAValue | None, tuple[SSAValue, ...]] = (None, ())
     fresh: SSAValue | None = None
     room: Stored | None = None
+    placed: Placed | None = None
 
     def pending(self, context: VectorContext, strip: int) -> Pending:
         """Return the tile of sums, to be computed when it is stored, `strip` rows at a time."""
@@ -151,6 +168,7 @@ class Product:
                 self.fresh,
                 room,
                 strips,
+                None if self.placed is None else (self.placed.pointer, self.placed.start, self.placed.inside),
             )
         )
 

@@ -53,8 +53,8 @@ class BeginSumsPass(CpuPass):
         if decisions.carried_sum(op) is None:
             return decisions.MATRIX_UNIT.on(op) or _depth_is_known(kernel, op)
         total = product_form(self.target, kernel, op).total
-        few = shape_of(op.a.type)[0] <= FEW_ROWS
-        return decisions.MATRIX_UNIT.on(op) and not few and dtype_of(element_of(op.acc.type)) == total
+        few = decisions.MATRIX_UNIT.on(op) and shape_of(op.a.type)[0] <= FEW_ROWS
+        return not few and dtype_of(element_of(op.acc.type)) == total
 
 
 def _depth_is_known(kernel: KernelOp, op: MmaOp) -> bool:

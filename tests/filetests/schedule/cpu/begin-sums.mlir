@@ -70,9 +70,8 @@ tessera_tile.kernel @one profile "fast" (
 }
 
 // -----
-// Iterations of a loop add to what vector units have written before.
-// CHECK-NOT: begins_sums
-// CHECK: tessera_tile.return
+// The first iteration of a loop begins the sums that it carries.
+// CHECK: tessera_tile.mma {{.*}}tessera_schedule.begins_sums = #builtin.int<1>
 tessera_tile.kernel @loop profile "fast" (
     %a: !tessera_tile.tensor<64x?xf32> as "a" dims ["64", "K"] strides [-1, 1] stride_div [16, 1] dim_div [16, 1] align 16,
     %b: !tessera_tile.tensor<?x64xf32> as "b" dims ["K", "64"] strides [64, 1] stride_div [16, 1] dim_div [1, 16] align 16,

@@ -295,7 +295,6 @@ REFUSED: list[tuple[Callable[..., None], Callable[[Operation], None], str]] = [
     ),
     (narrow, on(MmaOp, decisions.PREFETCH_OPERAND), f"prefetch_operand {PLACE}"),
     (short, on(MmaOp, decisions.BEGINS_SUMS), "begins_sums is on a product that may have no terms"),
-    (plain, on(MmaOp, decisions.BEGINS_SUMS), "begins_sums is on a product that may have no terms"),
     (once, on(MmaOp, decisions.BEGINS_SUMS), "right_in_place and tessera_schedule.begins_sums are on one"),
     (plain, on(LoadOp, decisions.PREFETCH_BOX), "prefetch_box is on a load of which it is not known what the next"),
     (column, on(StoreOp, decisions.STREAM), "stream is on a store that does not write rows of neighbours"),
