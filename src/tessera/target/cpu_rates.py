@@ -27,9 +27,10 @@ TILE_COPY = 12.0
 TILE_PASS = 4.0
 TILE_FAR = 12.0
 TILE_END = 8.0
+TILE_BLOCK = 800.0
 """The same for matrix units: to pack a vector of groups of the right operand, to copy one of the left operand to tiles,
-to load and store a vector of sums around a step, the same beyond the second cache, and to store it at the end. Measured
-on Sapphire Rapids, where what packs goes at the pace of its caches."""
+to load and store a vector of sums around a step, the same beyond the second cache, to store it at the end, and to begin
+a block. Measured on Sapphire Rapids, where what packs goes at the pace of its caches."""
 
 LATE = 0.12
 """Part of a block by which the last core ends later than planned: other work takes a core's time, a thread wakes late,

@@ -445,6 +445,16 @@ def test_steps_of_a_cpu_are_of_equal_length():
     assert cpu_plan(2048, 2048, 2048).block_k == 96
 
 
+@pytest.mark.parametrize("columns", [3, 16, 24, 40])
+def test_blocks_of_narrow_results_are_narrow(columns):
+    """What lies beyond a result takes no part in the time of many blocks, either."""
+    amx = replace(ZEN5, features=ZEN5.features | {"amx-tile", "amx-bf16"}, cores=1)
+    for batch in (0, 48):
+        problem = replace(sized(512, columns, 320, ts.bf16, ts.bf16, Options()), batch=batch)
+        found = plan(problem, amx)
+        assert columns <= found.block_n < columns + 16
+
+
 def test_many_shapes_share_few_blocks_of_a_cpu():
     rng = np.random.default_rng(2)
     blocks = {

@@ -120,7 +120,7 @@ class Product:
             f"{', i64 %pitch' * (self.a_stride is None)}"
             f"{', ptr noalias %copy' * (self.copy_stride > 0)}"
             f"{', ptr %ahead, i64 %distance, i64 %wanted' * (self.ahead > 0)}{', i1 %fresh' * self.fresh}"
-            f"{', i64 %height' * (self.fresh and self.instruction in DOTS)})"
+            f"{', i64 %height, i64 %wide' * (self.fresh and self.instruction in DOTS)})"
         )
 
 
@@ -157,9 +157,9 @@ def emit_product(emitter: CpuEmitter, op: ProductOp) -> None:
         if product.ahead:
             given += _rows_ahead(emitter, op)
         if product.fresh and op.fresh is not None:
-            given += [f"i1 {emitter.unit(op.fresh)}", f"i64 {op.acc.type.shape[0]}"][
-                : 1 + (product.instruction in DOTS)
-            ]
+            given.append(f"i1 {emitter.unit(op.fresh)}")
+            if product.instruction in DOTS:
+                given += [f"i64 {size}" for size in emitter.all_units(list(op.needed)) or op.acc.type.shape]
     if is_shared(product.sizes):
         shared_function(module, target, name, (name, product), write)
     elif not module.has(name):

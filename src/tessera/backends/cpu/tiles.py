@@ -113,9 +113,9 @@ class TileLoops(Loops):
         return self.fn.assign(f"and i1 %fresh, {first}")
 
     def _begin(self, rows: Size, columns: Size, depth: Size) -> None:
-        """Set the sums to zero that no tile covers."""
-        vectors = -(-self.product.room[1] // TILE)
+        """Set the sums to zero that no tile covers, up to `%height` rows and `%wide` columns."""
         covered = self._covered(columns)
+        vectors = self.fn.assign(f"sdiv i64 {self.fn.assign(f'add nsw i64 %wide, {TILE - 1}')}, {TILE}")
 
         def fill(row: str, first: Size) -> None:
             start = self.ops.gep("i32", "%c", self.times(row, self.c_stride))
@@ -125,7 +125,7 @@ class TileLoops(Loops):
                 place = self.ops.gep("i32", start, self.times(number, TILE))
                 self.fn.line(f"store {_VECTOR} zeroinitializer, ptr {place}, align 4")
 
-            self.repeat(self._less(vectors, first), vector)
+            self.repeat(Size(self.fn.assign(f"sub nsw i64 {vectors}, {first.text}"), None), vector)
 
         some = self.ops.compare("sgt", I64, depth.text, "0")
         high = Size(self.ops.select(LLVMType("i64"), some, rows.text, "0"), None)

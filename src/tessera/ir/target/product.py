@@ -46,7 +46,7 @@ class ProductOp(TesseraOp):
     `acc` may be one of some `strips` that sums have been cut into: one function then computes it and all of them.
 
     Where `fresh` is given and holds, `acc` is overwritten by the product alone, whatever is in it. A matrix unit sets
-    what lies outside to zero, too.
+    what lies outside to zero, too, up to the rows and columns that `needed` says; all of it without.
 
     Where `inside` is given and holds, the sums lie in `tensor` instead, of which `sums` are where they begin and the
     distance of their rows. No matrix unit multiplies.
@@ -65,6 +65,7 @@ class ProductOp(TesseraOp):
     source = opt_operand_def(PointerType)
     ahead = var_operand_def(index)
     fresh = opt_operand_def(i1)
+    needed = var_operand_def(index)
     tensor = opt_operand_def(PointerType)
     sums = var_operand_def(index)
     inside = opt_operand_def(i1)
@@ -76,7 +77,7 @@ class ProductOp(TesseraOp):
     assembly_format = (
         "$instruction $a `,` $b `,` $acc `rows` $rows `columns` $columns `depth` $depth (`left` $left^)? "
         "(`room` $room^ `:` type($room))? (`place` $place^)? (`ahead` $ahead^)? (`fresh` $fresh^)? "
-        "(`tensor` $tensor^ `:` type($tensor))? (`sums` $sums^)? (`inside` $inside^)? "
+        "(`needed` $needed^)? (`tensor` $tensor^ `:` type($tensor))? (`sums` $sums^)? (`inside` $inside^)? "
         "(`strips` custom<Count>($strips)^)? attr-dict "
         "`:` type($a) `,` type($b) `,` type($acc) (`,` $source^ `:` type($source))?"
     )
@@ -96,9 +97,10 @@ class ProductOp(TesseraOp):
         room: SSAValue | None = None,
         strips: int = 1,
         placed: tuple[SSAValue, Sequence[SSAValue], SSAValue] | None = None,
+        needed: Sequence[SSAValue] = (),
     ):
         tensor, sums, inside = placed or (None, (), None)
-        beside = [source, list(ahead), fresh, tensor, list(sums), inside]
+        beside = [source, list(ahead), fresh, list(needed), tensor, list(sums), inside]
         super().__init__(
             operands=[a, b, acc, *extents, list(left), room, list(place), *beside],
             properties={"instruction": StringAttr(instruction), "strips": IntAttr(strips)},
@@ -121,6 +123,8 @@ class ProductOp(TesseraOp):
             raise VerifyException("only rows in place have room for a copy")
         if len(self.place) != (3 if isinstance(b, PointerType) else 0):
             raise VerifyException("an operand in place has an offset and two distances, a packed one has none")
+        if len(self.needed) not in (0, 2):
+            raise VerifyException("rows and columns are needed, or all of them")
         if len(self.sums) != (0 if self.tensor is None else 2) or (self.tensor is None) != (self.inside is None):
             raise VerifyException("sums in a tensor have an offset, a distance, and a condition")
         if len(self.ahead) != (0 if self.source is None else 4):

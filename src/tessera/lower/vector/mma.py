@@ -6,6 +6,7 @@ prefetched meanwhile (`schedule/cpu/pack_operands.py`); `packing` says how opera
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from xdsl.dialects import scf
@@ -82,7 +83,8 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
     room = context.new_buffer((m, -(-k // form.group)), packed_element(form)) if copied else None
     size = _extent(context, right.outer, n), depth
     placed = context.placed.get(op.acc)
-    product = Product(left, right, total, size, form.instruction, ahead, fresh, room, placed)
+    needed = _needed(context, ends, acc.shape) if fresh is not None and form.tiled else ()
+    product = Product(left, right, total, size, form.instruction, ahead, fresh, room, placed, needed)
     result: Node = total
     strip = decisions.STRIP.of(op)
     if strip is not None:
@@ -165,6 +167,12 @@ def _unknown_depth(op: MmaOp) -> VerifyError:
 def _cut(operand: Operand, end: End | None) -> Operand:
     """Return an operand of which rows or columns count that are needed; those that lie in its tensor, where known."""
     return replace(operand, outer=end.count) if end is not None and operand.outer is None else operand
+
+
+def _needed(context: VectorContext, ends: Mapping[int, End], shape: Sequence[int]) -> tuple[SSAValue, ...]:
+    """Return how many rows and columns of sums anybody reads."""
+    counts = [ends[axis].count if axis in ends else size for axis, size in enumerate(shape)]
+    return tuple(context.writer.scalars.constant(one) if isinstance(one, int) else one for one in counts)
 
 
 def _clear_outside(

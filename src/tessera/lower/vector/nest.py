@@ -71,12 +71,12 @@ def run_nest(
         width = _interleaved(context, shape[axis], width, roots)
 
     def nest(site: Site) -> Sequence[SSAValue]:
-        if waiting := pending(roots):
-            _strips(site, shape, axis, roots, body, waiting[0])
-            return []
         ends = _ends(context, site, shape, axis, boxes) if boxes else _needed(context, site, shape, axis, needs)
         if axis in ends:
             site.width = min(width, context.lanes)  # the last chunk has fewer lanes to leave out
+        if waiting := pending(roots):
+            _strips(site, shape, axis, roots, body, waiting[0], ends)
+            return []
         against = None if in_rows else turned(context, roots, shape, axis)
         if against is not None:
             rectangles(site, against, shape, axis, ends, body)
@@ -157,21 +157,25 @@ def _strips(
     roots: Sequence[Node],
     body: Callable[[Site, Coords], None],
     product: Pending,
+    ends: Mapping[int, End],
 ) -> None:
-    """Write the loops over a tile and, before the rows of each strip, their product."""
-    scalars = site.writer.scalars
+    """Write the loops over a tile, as far as `ends` says, and, before the rows of each strip, their product."""
+    scalars, rows = site.writer.scalars, ends[0].count if 0 in ends else shape[0]
 
     def strip(start: SSAValue, _carried: object) -> Sequence[SSAValue]:
         product.first = product.compute_strip(start)
+        following = scalars.add(start, product.rows)
+        if 0 in ends:
+            following = scalars.binary("minimum", following, rows)
 
         def row(at: SSAValue, _carried: object) -> Sequence[SSAValue]:
-            site.scoped(lambda: _loops(site, shape, lane, (Coord(at),), roots, body, {}))
+            site.scoped(lambda: _loops(site, shape, lane, (Coord(at),), roots, body, ends))
             return []
 
-        site.scoped(lambda: site.writer.loop(start, scalars.add(start, product.rows), 1, [], row))
+        site.scoped(lambda: site.writer.loop(start, following, 1, [], row))
         return []
 
-    site.writer.loop(0, shape[0], product.rows, [], strip)
+    site.writer.loop(0, rows, product.rows, [], strip)
 
 
 def _loops(

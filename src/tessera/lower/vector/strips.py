@@ -83,6 +83,7 @@ class Product:
         fresh: whether the sums begin with this product.
         room: a buffer for a copy of rows in place.
         placed: where the sums are instead while a condition holds.
+        needed: rows and columns of the sums that anybody reads, where a matrix unit multiplies.
     """
 
     left: Operand
@@ -94,6 +95,7 @@ class Product:
     fresh: SSAValue | None = None
     room: Stored | None = None
     placed: Placed | None = None
+    needed: tuple[SSAValue, ...] = ()
 
     def pending(self, context: VectorContext, strip: int) -> Pending:
         """Return the tile of sums, to be computed when it is stored, `strip` rows at a time."""
@@ -112,7 +114,7 @@ class Product:
         """Write the product of all rows."""
         scalars = context.writer.scalars
         rows = scalars.constant(self.sums.shape[0]) if self.left.outer is None else self.left.outer
-        self._insert(context, self.left.value, self.sums.buffer, rows, self.left.place, self.ahead[1])
+        self._insert(context, self.left.value, self.sums.buffer, rows, self.left.place, self.ahead[1], self.needed)
 
     def write_strip(self, context: VectorContext, start: SSAValue, strip: int) -> SSAValue:
         """Write the product of the `strip` rows that begin at one, and return the row that is first in the sums.
@@ -136,8 +138,11 @@ class Product:
         ahead = self.ahead[1]
         if ahead:  # nothing is packed next
             ahead = (*ahead[:2], scalars.constant(0), ahead[3])
-        strips = self.sums.shape[0] // strip
-        self._insert(context, a, _strip_of(context, self.sums.buffer, sums, strip), rows, place, ahead, strips)
+        strips, needed = self.sums.shape[0] // strip, self.needed
+        if needed:
+            left = scalars.binary("sub", needed[0], start)
+            needed = (scalars.binary("maximum", scalars.binary("minimum", left, strip), 0), needed[1])
+        self._insert(context, a, _strip_of(context, self.sums.buffer, sums, strip), rows, place, ahead, needed, strips)
         return first
 
     def _insert(
@@ -148,6 +153,7 @@ class Product:
         rows: SSAValue,
         place: tuple[SSAValue, ...],
         ahead: tuple[SSAValue, ...],
+        needed: tuple[SSAValue, ...],
         strips: int = 1,
     ) -> None:
         for root in (self.left.root, self.right.root, self.sums.root, self.room and self.room.root):
@@ -169,6 +175,7 @@ class Product:
                 room,
                 strips,
                 None if self.placed is None else (self.placed.pointer, self.placed.start, self.placed.inside),
+                needed,
             )
         )
 

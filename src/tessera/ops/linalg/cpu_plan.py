@@ -22,14 +22,14 @@ FEW_ROWS = 16
 """Up to so many rows, a CPU does not pack the right operand."""
 
 _ROWS = (32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024)
-_COLUMNS = (4, 8, 11, 12, 14, 16, 18, 20, 22, 24, 28, 32, 48)
+_COLUMNS = (1, 2, 3, 4, 8, 11, 12, 14, 16, 18, 20, 22, 24, 28, 32, 48)
 """Rows of a block; its columns, in vectors."""
 
 _STEPS = (16, 32, 64, 80, 88, 96, 104, 112, 120, 128, 130)
 """32-bit groups of terms of a step; more of them make panels larger and bring little to vector units."""
 
 _TILED_ROWS = (32, 64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1536, 2048)
-_TILED_COLUMNS = (4, 8, 12, 16, 20, 26, 32, 40, 50, 64)
+_TILED_COLUMNS = (1, 2, 3, 4, 8, 12, 16, 20, 26, 32, 40, 50, 64)
 _TILED_STEPS = 1024
 """The same for matrix units, and their longest step: beside their speed, loading and storing sums around a step is
 dear. In the last one, rows are stored 32 at a time as they are finished."""
@@ -165,9 +165,9 @@ class _Model:
         sides = ((max(problem.m, 1), block_m), (max(problem.n, 1), block_n))
         batch, cores = problem.batch or 1, self.target.cores
         if prod(-(-total // size) for total, size in sides) * batch > 32 * cores:
-            whole = self._block(block_m, block_n, block)
-            full = problem.m * problem.n / (block_m * block_n) * batch * whole
-            return full / cores + whole / 2
+            rows, columns = (min(size, max(total, 1)) for total, size in sides)
+            whole = self._block(rows, columns, block)
+            return problem.m * problem.n / (rows * columns) * batch * whole / cores + whole / 2
         heights, widths = ([min(size, total - first) for first in range(0, total, size)] for total, size in sides)
         costs = {(m, n): self._block(m, n, block) for m in {*heights} for n in {*widths}}
         busy = [0.0] * cores
@@ -196,4 +196,5 @@ class _Model:
             sums = rows * vectors * (cpu.PASS * passes + cpu.END)
         multiplied = ceil(rows / 2) * 2 * (vectors + narrow) * groups / rate
         left = groups * rows / self.lanes * each
-        return multiplied + pack * groups * vectors + left + sums + cpu.SHARED * rows * shared + cpu.BLOCK
+        begin = cpu.TILE_BLOCK if self.tiles else cpu.BLOCK
+        return multiplied + pack * groups * vectors + left + sums + cpu.SHARED * rows * shared + begin

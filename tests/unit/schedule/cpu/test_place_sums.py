@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -51,6 +52,15 @@ def integers(a: ts.Tensor["m", "k", ts.i8], b: ts.Tensor["k", "n", ts.i8], c: ts
         for q in ts.tile.range(0, k, 32):
             total = ts.tile.mma(a[i : i + 24, q : q + 32], b[q : q + 32, j : j + 48], total)
         c[i : i + 24, j : j + 48] = total
+
+
+def narrowed(a: ts.Tensor["m", "k", ts.bf16], b: ts.Tensor["k", "n", ts.bf16], c: ts.Tensor["m", "n", ts.bf16]) -> None:
+    """Sums of another dtype; matrix units compute and store them by strips of rows."""
+    for i, j in ts.tile.grid((m, 64), (n, 96)):
+        total = ts.tile.zeros((64, 96), ts.f32)
+        for q in ts.tile.range(0, k, 32):
+            total = ts.tile.mma(a[i : i + 64, q : q + 32], b[q : q + 32, j : j + 96], total)
+        c[i : i + 64, j : j + 96] = total
 
 
 def other_columns(a: ts.Tensor["m", "k", F32], b: ts.Tensor["k", "l", F32], c: ts.Tensor["m", "n", F32]) -> None:
@@ -124,20 +134,21 @@ SIZES = [(1, 1, 1), (25, 81, 33), (24, 80, 64), (7, 15, 40), (48, 161, 5), (49, 
 
 
 @pytest.mark.parametrize("target", _runnable())
-@pytest.mark.parametrize("function", [plain, doubles, integers], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("function", [plain, doubles, integers, narrowed], ids=lambda one: one.__name__)
 def test_nothing_beside_the_sums_is_written(function: Callable[..., None], target: str) -> None:
     kernel = ts.kernel(function)
     dtype, total = {
         "plain": (np.float32, np.float32),
         "doubles": (np.float64, np.float64),
         "integers": (np.int8, np.int32),
+        "narrowed": (ml_dtypes.bfloat16, ml_dtypes.bfloat16),
     }[function.__name__]
     for m, n, k in SIZES:
-        a, b = (RNG.integers(-9, 9, shape).astype(dtype) for shape in ((m, k), (k, n)))
+        a, b = (RNG.integers(-3, 4, shape).astype(dtype) for shape in ((m, k), (k, n)))
         room = np.full((m + 2, n + 37), 77, total)
         run(kernel, [a, b, room[1 : m + 1, 5 : n + 5]], target)
         expected = np.full_like(room, 77)
-        expected[1 : m + 1, 5 : n + 5] = a.astype(np.int64) @ b.astype(np.int64)
+        expected[1 : m + 1, 5 : n + 5] = (a.astype(np.int64) @ b.astype(np.int64)).astype(total)
         assert np.array_equal(room, expected), (m, n, k)
 
 
