@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Sequence, Sized
 from typing import Any, cast
 
 from tessera.errors import LanguageError, TesseraError
@@ -39,8 +39,15 @@ def static_call(b: Builder, what: str, function: Callable[..., Any], *args: Any,
         raise LanguageError(
             f"{what}: {first_line(error)}",
             code="constant-expression",
-            help="this expression is computed at compile time",
+            help="this expression is computed at compile time" + _TUPLES * _mixes_tuples(args),
         ) from None
+
+
+_TUPLES = "; a tuple is no number: give its parts names, i, j = …"
+
+
+def _mixes_tuples(args: Sequence[Any]) -> bool:
+    return any(isinstance(arg, tuple) for arg in args) and not all(isinstance(arg, tuple) for arg in args)
 
 
 def checked(what: str, value: Any) -> Any:

@@ -33,7 +33,7 @@ from tessera.ir.tile.types import describe, element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, index
 from tessera.numerics import dtypes
 from tessera.numerics.conversions import nearest
-from tessera.numerics.dtypes import DType, Policy, as_policy, promote, promote_numbers
+from tessera.numerics.dtypes import DType, Policy, as_policy, dtype_help, promote, promote_numbers
 from tessera.numerics.functions import domain_dtype
 
 
@@ -452,7 +452,9 @@ def to_policy(value: Any, what: str) -> Policy:
     if isinstance(value, DType | Policy | str):
         return as_policy(value)
     raise TypeMismatchError(
-        f"{what}: {show(value)} is not a dtype", code="bad-dtype", help='write ts.f32 or "bf16 @accum(f32)"'
+        f"{what}: {show(value)} is not a dtype",
+        code="bad-dtype",
+        help=dtype_help(value, 'write ts.f32 or "bf16 @accum(f32)"'),
     )
 
 
