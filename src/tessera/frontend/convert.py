@@ -14,6 +14,7 @@ from xdsl.ir import Attribute, SSAValue
 from tessera.errors import LanguageError, TypeMismatchError, shown
 from tessera.frontend.annotations import Dim
 from tessera.frontend.builder import Builder
+from tessera.frontend.constants import NONE_HELP
 from tessera.frontend.values import (
     AnyView,
     Scalar,
@@ -161,7 +162,7 @@ def not_a_value(value: Any, what: str) -> TypeMismatchError:
     if isinstance(value, np.ndarray):
         help = "pass the array as an argument; a few numbers become a tile by ts.tile.stack((1.0, 2.0))"
     if value is None:
-        help = "helpers without return give None, and so is what may be missing: ask `if bias is not None` first"
+        help = NONE_HELP
     return TypeMismatchError(f"{what}: {show(value)} is not a tile or number", code="not-a-value", help=help)
 
 
@@ -404,6 +405,13 @@ def axis_of(b: Builder, axis: Any, source: Tile, what: str) -> int:
         TypeMismatchError: `bad-axis` where there is no such dimension.
     """
     rank = len(source.shape)
+    of_two = {"max": "maximum", "min": "minimum"}.get(what)
+    if of_two is not None and isinstance(axis, Value | AnyView):
+        raise TypeMismatchError(
+            f"{what}: the axis is {show(axis)}",
+            code="bad-axis",
+            help=f"ts.tile.{of_two}(a, b) compares two tiles element by element",
+        )
     known = static_int(b, axis, f"{what}: the axis")
     if not -rank <= known < rank:
         raise TypeMismatchError(
