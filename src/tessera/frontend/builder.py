@@ -58,7 +58,7 @@ class Frame:
         caller: the frame that called it.
     """
 
-    function: FunctionType
+    function: Any
     env: dict[str, Any]
     call_site: Location | None = None
     caller: Frame | None = None

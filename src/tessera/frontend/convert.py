@@ -25,6 +25,7 @@ from tessera.frontend.values import (
     Value,
     is_number,
     show,
+    some_slice,
     wrap,
 )
 from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, SplatOp
@@ -149,8 +150,7 @@ def not_a_value(value: Any, what: str) -> TypeMismatchError:
     help = "give a tile, a scalar or a number"
     if isinstance(value, TensorValue):
         name = value.param.name
-        slice_ = f"{name}[{', '.join(['i:i+64', *['...'] * (value.rank > 1)])}]"
-        help = f"take a slice of it: {slice_}; {name}[index] takes an index tile"
+        help = f"take a slice of it: {some_slice(value)}; {name}[index] takes an index tile"
         if what == "the condition":
             help = f"ask `if {name} is not None` whether it was given; of elements, `if ts.tile.any(...)`"
     if isinstance(value, DType):

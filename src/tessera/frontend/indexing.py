@@ -32,7 +32,7 @@ from tessera.frontend.values import (
 from tessera.ir.tile.shared import SharedViewOp
 from tessera.ir.tile.types import SharedType, describe
 
-_PYTHON = tuple | list | dict | str | range
+_PYTHON: tuple[type[Any], ...] = (tuple, list, dict, str, range)
 
 
 def subscript(b: Builder, base: Any, items: tuple[Any, ...]) -> Any:
@@ -43,7 +43,7 @@ def subscript(b: Builder, base: Any, items: tuple[Any, ...]) -> Any:
         LanguageError: `slice-extent`, `negative-index`.
     """
     if len(items) == 1 and isinstance(items[0], tuple) and not isinstance(base, _PYTHON):
-        items = normalise(b, items[0])  # `x[at]` with `at = (i, j)` is `x[i, j]`
+        items = normalise(b, cast(tuple[Any, ...], items[0]))  # `x[at]` with `at = (i, j)` is `x[i, j]`
     if isinstance(base, TensorValue):
         return make_view(b, base, items)
     if isinstance(base, AnyView):
