@@ -10,7 +10,7 @@ from tessera.numerics.dtypes import DType
 from tessera.numerics.tolerances import EXACT, Tolerance, of_rounding, of_sum
 from tessera.runtime.arrays import to_numpy
 from tests.conformance.data import normal
-from tests.conformance.harness import Case, Close, Output, Updated, check, conformance, dtype
+from tests.conformance.harness import BACKENDS, Case, Close, Output, Updated, check, conformance, dtype
 
 
 def predicated(
@@ -655,6 +655,53 @@ def _random_words(at: Any, w: Any, u: Any, d: Any, seed: int) -> tuple[Any, ...]
     ]
 )
 def test_philox(case, backend):
+    check(case, backend)
+
+
+def random_numbers(
+    at: ts.Tensor["n", ts.i64],
+    w: ts.Tensor[4, "n", ts.u32],
+    u: ts.Tensor["n", ts.f32],
+    k: ts.Tensor["n", ts.i32],
+    d: ts.Tensor["n", ts.f32],
+    same: ts.Tensor[ts.u32],
+):
+    for i in ts.tile.grid((n, 1)):
+        counter = at[i]
+        for number, word in enumerate(ts.tile.philox(7, counter)):
+            w[number, i] = word
+        u[i], k[i] = ts.tile.rand(7, counter), ts.tile.randint(7, counter, -5, 12)
+        d[i] = ts.tile.dropout(u[i], 0.25, 7, counter)
+    for _ in ts.tile.grid((1, 1)):
+        same[...] = ts.tile.philox(7, 3)[0]
+
+
+def _random_numbers(at: Any, w: Any, u: Any, k: Any, d: Any, same: Any) -> tuple[Any, ...]:
+    words = philox_reference(7, at)
+    uniform = (words[0] >> 8).astype(np.float64) * 2.0**-24
+    ranks = (words[0].astype(np.uint64) * 17 >> 32).astype(np.int32) - 5
+    kept = Close(np.where(uniform >= 0.25, uniform / 0.75, 0.0), 1.0)
+    return words, uniform, ranks, kept, philox_reference(7, np.array([3]))[0, 0]
+
+
+@conformance(
+    [
+        Case(
+            "philox-of-numbers",
+            random_numbers,
+            lambda rng: [
+                np.concatenate([[0, 2**40], rng.integers(0, 2**50, 9)]),
+                *(Output(shape, dtype) for shape, dtype in (((4, 11), ts.u32), ((11,), ts.f32), ((11,), ts.i32))),
+                Output((11,), ts.f32),
+                Output((), ts.u32),
+            ],
+            _random_numbers,
+            [EXACT, EXACT, EXACT, of_rounding(ts.f32, 2), EXACT],
+            backends=(*BACKENDS, "ptx-sm_90a"),
+        )
+    ]
+)
+def test_philox_of_numbers(case, backend):
     check(case, backend)
 
 

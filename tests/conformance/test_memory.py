@@ -11,7 +11,7 @@ from tessera.numerics.dtypes import DType
 from tessera.numerics.tolerances import EXACT, of_rounding, of_sum
 from tessera.runtime.arrays import to_numpy
 from tests.conformance.data import integers, normal
-from tests.conformance.harness import Case, Close, Output, Updated, check, conformance, dtype, poisoned
+from tests.conformance.harness import BACKENDS, Case, Close, Output, Updated, check, conformance, dtype, poisoned
 
 MOVED = ("f32", "f16", "bf16", "f64", "fp8_e4m3", "i8", "u16", "i32", "i64", "bool")
 
@@ -405,6 +405,44 @@ def _atomics(x: Any, total: Any, most: Any, least: Any, bins: Any) -> tuple[Any,
     ]
 )
 def test_atomics(case, backend):
+    check(case, backend)
+
+
+def without_dimensions(
+    x: ts.Tensor["n", ts.f32],
+    count: ts.Tensor[ts.i32],
+    most: ts.Tensor[ts.f32],
+    last: ts.Tensor[ts.i64],
+    found: ts.Tensor[3, ts.i32],
+):
+    for i in ts.tile.grid((n, 8)):
+        ts.tile.atomic_add(count[...], (i + ts.tile.arange(8) < n).to(ts.i32).sum())
+        ts.tile.atomic_max(most[()], x[i : i + 8].max())
+        if i == 0:
+            last[...] = 7
+    for _ in ts.tile.grid((1, 1)):
+        found[0] = ts.tile.atomic_load(count[...])
+        found[1] = ts.tile.atomic_compare_exchange(count[...], 21, 4)
+        found[2] = ts.tile.atomic_exchange(count[...], -1)
+        ts.tile.atomic_store(last[...], last[...] + 1)
+
+
+@conformance(
+    [
+        Case(
+            "without-dimensions",
+            without_dimensions,
+            lambda rng: [
+                anything(rng, (21,), dtype("f32")),
+                *(Updated(np.array(0, kind)) for kind in (np.int32, np.float32, np.int64)),
+                Output((3,), dtype("i32")),
+            ],
+            lambda x, count, most, last, found: (-1, max(0.0, x.max()), 8, np.array([21, 21, 4], np.int32)),
+            backends=(*BACKENDS, "ptx-sm_80", "ptx-sm_90a"),
+        )
+    ]
+)
+def test_atomics_of_tensors_without_dimensions(case, backend):
     check(case, backend)
 
 

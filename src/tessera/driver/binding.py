@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from tessera.errors import CallError, shown
+from tessera.errors import CallError, caller_location, shown
 from tessera.frontend.annotations import Dim
 from tessera.frontend.signature import MISSING, ConstexprParam, Signature, TensorParam
 from tessera.frontend.specialize import ArgFacts
@@ -229,10 +229,33 @@ def _by_name(signature: Signature, args: Sequence[Any], kwargs: dict[str, Any]) 
             )
         if name not in names:
             raise CallError(
-                f"{signature.name} has no parameter {name!r}", code="unknown-keyword", help=_parameters(signature)
+                f"{signature.name} has no parameter {name!r}",
+                code="unknown-keyword",
+                help=KNOBS_BY_NAME if _is_knob(name) else _parameters(signature),
             )
         given[name] = value
     return given
+
+
+def grid_at_call(kernel: str, grid: object) -> CallError:
+    """Return the error of a launch in the manner of others, `kernel[grid](x)`."""
+    return CallError(
+        f"{kernel} is given the grid {shown(grid)} at its call",
+        code="grid-at-call",
+        location=caller_location(),
+        help="call it as a function, kernel(x, y): the kernel says its grid, for i in ts.tile.grid((n, 64))",
+    )
+
+
+KNOBS_BY_NAME = (
+    "tunables and knobs are given by name: @ts.kernel.autotune(space=dict(BM=[64, 128], num_warps=[4]), key=())"
+)
+
+
+def _is_knob(name: str) -> bool:
+    from tessera.schedule.knobs import KNOBS  # a call that finds its code in the cache needs no schedule
+
+    return any(name in (knob.name, knob.alias) for knob in KNOBS.values())
 
 
 def _parameters(signature: Signature) -> str:
@@ -276,7 +299,7 @@ def check_constexpr(param: ConstexprParam, value: Any) -> None:
         )
     try:
         hash(value)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:  # what can be written to has no hash, and says so in either way
         raise CallError(
             f"argument {param.name!r} is a {type(value).__name__}, which cannot be a compile-time constant",
             code="wrong-constexpr",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from types import FunctionType
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from tessera.driver.agreement import Agreement
+from tessera.driver.binding import grid_at_call
 from tessera.driver.explain import Explanation
 from tessera.driver.traced import HasGradient
 from tessera.errors import CallError
@@ -41,6 +42,14 @@ class ByCall(HasGradient):
                 help="call it first; explain() reports that call",
             )
         return self._last.explain()
+
+    def __getitem__(self, grid: object) -> NoReturn:
+        """Refuse a launch in the manner of others, `kernel[grid](x)`.
+
+        Raises:
+            CallError: `grid-at-call`.
+        """
+        raise grid_at_call(self._function.__name__, grid)
 
     def __reduce__(self) -> str:
         """A kernel is copied and pickled by its name, as a function is."""

@@ -14,7 +14,7 @@ from typing import Any, Generic, NoReturn, ParamSpec, TypeVar, cast
 
 from tessera.data import dataclass
 from tessera.driver import ahead
-from tessera.driver.binding import bind_arguments
+from tessera.driver.binding import bind_arguments, grid_at_call
 from tessera.driver.direct_calls import DirectCalls, Given, Origin
 from tessera.driver.explain import Explanation
 from tessera.driver.launch import Launch, Stream
@@ -93,12 +93,7 @@ class Calls(EntryCallable, Generic[P, R], ABC):
         Raises:
             CallError: `grid-at-call`.
         """
-        raise CallError(
-            f"{self.signature.name} is given the grid {shown(grid)} at its call",
-            code="grid-at-call",
-            location=caller_location(),
-            help="call it as a function, kernel(x, y): the kernel says its grid, for i in ts.tile.grid((n, 64))",
-        )
+        raise grid_at_call(self.signature.name, grid)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the kernel.

@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from tessera.driver.agreement import Agreement
 from tessera.driver.binding import (
+    KNOBS_BY_NAME,
     bind_arguments,
     canonical_strides,
     check_constexpr,
@@ -339,13 +340,10 @@ class Kernel(Calls[P, R], HasGradient):
 call_directly(Kernel)
 
 
-_KNOBS = "tunables and knobs are given by name: @ts.kernel.autotune(space=dict(BM=[64, 128], num_warps=[4]), key=())"
-
-
 class KernelDecorator:
     """`@ts.kernel`, and `@ts.kernel.autotune(space=..., key=...)`."""
 
-    @decorator("@ts.kernel", _KNOBS)
+    @decorator("@ts.kernel", KNOBS_BY_NAME)
     def __call__(self, function: Callable[P, R] | None = None) -> Kernel[P, R]:
         """Make a kernel of a function.
 
@@ -361,7 +359,7 @@ class KernelDecorator:
             )
         return _kernel_of(cast(FunctionType, function), (), ())
 
-    @decorator("@ts.kernel.autotune", _KNOBS)
+    @decorator("@ts.kernel.autotune", KNOBS_BY_NAME)
     def autotune(
         self, space: Mapping[str, Sequence[object]], key: Sequence[str] = ()
     ) -> Callable[[Callable[P, R]], Kernel[P, R]]:

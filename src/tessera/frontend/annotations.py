@@ -9,7 +9,7 @@ from unicodedata import normalize
 
 from tessera.data import dataclass
 from tessera.errors import LanguageError, caller_location, shown
-from tessera.numerics.dtypes import DType, Policy, as_policy
+from tessera.numerics.dtypes import DType, Policy, as_policy, dtype_help
 from tessera.target.dims import Dim
 
 if TYPE_CHECKING:
@@ -130,7 +130,9 @@ def chosen_dtype(value: Any, what: str) -> DType:
     """
     if isinstance(value, DType | Policy | str):
         return as_policy(value).dtype
-    raise LanguageError(f"{what} is {shown(value)}, no dtype", code="bad-dtype", help="give ts.f32, or its name")
+    raise LanguageError(
+        f"{what} is {shown(value)}, no dtype", code="bad-dtype", help=dtype_help(value, "give ts.f32, or its name")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +275,7 @@ def _policy(part: Any) -> Policy:
     raise LanguageError(
         f"a tensor's annotation ends with its dtype, not with {part!r}",
         code="bad-annotation",
-        help='write ts.Tensor["M", "K", ts.f32]',
+        help=dtype_help(part, 'write ts.Tensor["M", "K", ts.f32]'),
     )
 
 

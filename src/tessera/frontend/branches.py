@@ -32,6 +32,7 @@ from tessera.frontend.values import (
     is_number,
     leaves,
     rebuild,
+    store_help,
 )
 from tessera.ir.tile.types import element_of
 from tessera.ir.types import index
@@ -265,7 +266,7 @@ def _disagree(name: str, left: Any, right: Any) -> TypeMismatchError:
     return TypeMismatchError(
         f"{name!r} is {show_type(left)} after one branch and {show_type(right)} after the other",
         code="branch-type-mismatch",
-        help="give it one type in both branches",
+        help=store_help((left, right), "give it one type in both branches"),
     )
 
 

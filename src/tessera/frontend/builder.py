@@ -52,13 +52,13 @@ class Frame:
     """One function being compiled: the kernel, or a helper inlined into it.
 
     Args:
-        source: its syntax tree.
+        function: the function.
         env: what its local names are.
         call_site: where it was called, None for the kernel.
         caller: the frame that called it.
     """
 
-    source: FunctionSource
+    function: Any
     env: dict[str, Any]
     call_site: Location | None = None
     caller: Frame | None = None
@@ -68,10 +68,12 @@ class Frame:
     """The types that numbers among what a helper returns have by themselves, by their places in it."""
     returned: dict[int, Attribute] = field(default_factory=dict[int, Attribute])
     """The types that such numbers take, as an earlier attempt has shown."""
+    source: FunctionSource = field(init=False)
     lookup: Callable[[str], Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.lookup = lookup_in(self.source.function)
+        self.source = source_of(self.function)
+        self.lookup = lookup_in(self.function)
 
     @property
     def liveness(self) -> Liveness:
@@ -92,7 +94,7 @@ class Frame:
         """Return how many calls of `function` are being compiled: in this frame and its callers."""
         depth, frame = 0, self
         while frame is not None:
-            depth += frame.source.function is function
+            depth += frame.function is function
             frame = frame.caller
         return depth
 
@@ -330,7 +332,7 @@ class Builder:
         self.symbols = Symbols(self.dims.of_op)
         self.constants = {**dict(spec.config), **dict(spec.constexprs)}
         self.tunables_read: set[str] = set()
-        self.frame = Frame(source_of(signature.function), {})
+        self.frame = Frame(signature.function, {})
         self.node: ast.AST = self.frame.source.node
         self.predicate: Tile | None = None
         self.uncommitted = False

@@ -24,7 +24,6 @@ from tessera.frontend.foreign import KEYWORDS
 from tessera.frontend.function import DeviceFunction, signature_of
 from tessera.frontend.registry import builtin_of, handler_of, method_of
 from tessera.frontend.sequences import sequence_call
-from tessera.frontend.source import source_of
 from tessera.frontend.structure import StructureValue
 from tessera.frontend.values import AnyView, BoundMethod, Scalar, leaves, show
 from tessera.ir.types import index
@@ -250,16 +249,15 @@ def inline(b: Builder, function: FunctionType, args: list[Any], kwargs: dict[str
     bound = bind(function.__name__, signature_of(function), args, kwargs)
     caller = b.frame
     site, node = b.location(), b.node
-    source = source_of(function)
+    frame = Frame(function, {}, site, caller, [b.predicate])
     # A name that the helper binds again is a value; others may stand for a place, which an atomic updates.
-    given = {name: materialise(b, value) if name in source.locals else value for name, value in bound.items()}
+    given = {name: materialise(b, value) if name in frame.locals else value for name, value in bound.items()}
     loops, uncommitted, last = b.loops.count, b.uncommitted, b.block.last_op
-    frame = Frame(source, given, site, caller, [b.predicate])
     unread = [(view.moment, view.moment.last) for view in _views(given.values()) if view.moment.value is None]
     while True:
         b.frame, frame.env = frame, dict(given)
         try:
-            execute(b, source.node.body)
+            execute(b, frame.source.node.body)
             return frame.env.get(RESULT)
         except Retry as retry:
             if retry.of is not frame:

@@ -16,7 +16,18 @@ from tessera.frontend.convert import broadcast_to, cast_to, constant, default_el
 from tessera.frontend.exact import same
 from tessera.frontend.flow import RESULT, stop_of
 from tessera.frontend.liveness import NONE, names_bound
-from tessera.frontend.values import Scalar, Shared, Tile, Undefined, Value, is_number, leaves, rebuild, show
+from tessera.frontend.values import (
+    Scalar,
+    Shared,
+    Tile,
+    Undefined,
+    Value,
+    is_number,
+    leaves,
+    rebuild,
+    show,
+    store_help,
+)
 from tessera.ir.tile.types import TileType, describe, element_of, shape_of
 from tessera.ir.types import dtype_of, index
 
@@ -256,7 +267,7 @@ def _cannot_carry(b: Builder, body: Sequence[ast.stmt], name: str, value: Any) -
         help=f"what is in a buffer is a tile once it is read: {name} = ts.tile.load({name}) before the loop; a stage "
         "is chosen by its number: allocate (stages, M, N) and index it"
         if isinstance(value, Shared)
-        else "only tiles and numbers can change from one iteration to the next",
+        else store_help((value,), "only tiles and numbers can change from one iteration to the next"),
     )
     error.location = b.frame.locate(_last_assignment(body, name))
     return error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Sequence, Sized
 from typing import Any, cast
 
 from tessera.errors import LanguageError, TesseraError
@@ -39,8 +39,19 @@ def static_call(b: Builder, what: str, function: Callable[..., Any], *args: Any,
         raise LanguageError(
             f"{what}: {first_line(error)}",
             code="constant-expression",
-            help="this expression is computed at compile time",
+            help=_help(args),
         ) from None
+
+
+NONE_HELP = "helpers without return give None, and so is what may be missing: ask `if bias is not None` first"
+
+
+def _help(args: Sequence[Any]) -> str:
+    if any(arg is None for arg in args):
+        return NONE_HELP
+    if len({isinstance(arg, tuple) for arg in args}) > 1:
+        return "this expression is computed at compile time; a tuple is no number: give its parts names, i, j = …"
+    return "this expression is computed at compile time"
 
 
 def checked(what: str, value: Any) -> Any:

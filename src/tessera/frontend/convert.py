@@ -14,6 +14,7 @@ from xdsl.ir import Attribute, SSAValue
 from tessera.errors import LanguageError, TypeMismatchError, shown
 from tessera.frontend.annotations import Dim
 from tessera.frontend.builder import Builder
+from tessera.frontend.constants import NONE_HELP
 from tessera.frontend.values import (
     AnyView,
     Scalar,
@@ -24,6 +25,7 @@ from tessera.frontend.values import (
     Value,
     is_number,
     show,
+    some_slice,
     wrap,
 )
 from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, SplatOp
@@ -33,7 +35,7 @@ from tessera.ir.tile.types import describe, element_of, shape_of
 from tessera.ir.types import dtype_of, element_type, index
 from tessera.numerics import dtypes
 from tessera.numerics.conversions import nearest
-from tessera.numerics.dtypes import DType, Policy, as_policy, promote, promote_numbers
+from tessera.numerics.dtypes import DType, Policy, as_policy, dtype_help, promote, promote_numbers
 from tessera.numerics.functions import domain_dtype
 
 
@@ -148,8 +150,7 @@ def not_a_value(value: Any, what: str) -> TypeMismatchError:
     help = "give a tile, a scalar or a number"
     if isinstance(value, TensorValue):
         name = value.param.name
-        slice_ = f"{name}[{', '.join(['i:i+64', *['...'] * (value.rank > 1)])}]"
-        help = f"take a slice of it: {slice_}; {name}[index] takes an index tile"
+        help = f"take a slice of it: {some_slice(value)}; {name}[index] takes an index tile"
         if what == "the condition":
             help = f"ask `if {name} is not None` whether it was given; of elements, `if ts.tile.any(...)`"
     if isinstance(value, DType):
@@ -161,7 +162,7 @@ def not_a_value(value: Any, what: str) -> TypeMismatchError:
     if isinstance(value, np.ndarray):
         help = "pass the array as an argument; a few numbers become a tile by ts.tile.stack((1.0, 2.0))"
     if value is None:
-        help = "helpers without return give None, and so is what may be missing: ask `if bias is not None` first"
+        help = NONE_HELP
     return TypeMismatchError(f"{what}: {show(value)} is not a tile or number", code="not-a-value", help=help)
 
 
@@ -404,6 +405,13 @@ def axis_of(b: Builder, axis: Any, source: Tile, what: str) -> int:
         TypeMismatchError: `bad-axis` where there is no such dimension.
     """
     rank = len(source.shape)
+    of_two = {"max": "maximum", "min": "minimum"}.get(what)
+    if of_two is not None and isinstance(axis, Value | AnyView):
+        raise TypeMismatchError(
+            f"{what}: the axis is {show(axis)}",
+            code="bad-axis",
+            help=f"ts.tile.{of_two}(a, b) compares two tiles element by element",
+        )
     known = static_int(b, axis, f"{what}: the axis")
     if not -rank <= known < rank:
         raise TypeMismatchError(
@@ -452,7 +460,9 @@ def to_policy(value: Any, what: str) -> Policy:
     if isinstance(value, DType | Policy | str):
         return as_policy(value)
     raise TypeMismatchError(
-        f"{what}: {show(value)} is not a dtype", code="bad-dtype", help='write ts.f32 or "bf16 @accum(f32)"'
+        f"{what}: {show(value)} is not a dtype",
+        code="bad-dtype",
+        help=dtype_help(value, 'write ts.f32 or "bf16 @accum(f32)"'),
     )
 
 

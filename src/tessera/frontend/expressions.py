@@ -130,7 +130,7 @@ def _name(node: ast.Name, b: Builder) -> Any:
         found = frame.lookup(name)
     except KeyError:
         raise unknown_name(b, name) from None
-    b.reads.name(frame.source.function, name, found)
+    b.reads.name(frame.function, name, found)
     return resolved(b, plain(found))
 
 
@@ -147,7 +147,7 @@ def _before_it_is_assigned(name: str, b: Builder) -> str:
 
 def unknown_name(b: Builder, name: str) -> LanguageError:
     """Return the error for a name that nothing defines, with the nearest one that exists."""
-    near = nearest(name, [*b.frame.env, *b.dims.names, *b.frame.source.function.__globals__], 0.6)
+    near = nearest(name, [*b.frame.env, *b.dims.names, *b.frame.function.__globals__], 0.6)
     if name in b.dims.names:
         help = f"pass the dimension to the helper as an argument, or define {name} = ts.dims({name!r})"
     elif near:

@@ -32,6 +32,8 @@ from tessera.frontend.values import (
 from tessera.ir.tile.shared import SharedViewOp
 from tessera.ir.tile.types import SharedType, describe
 
+_PYTHON: tuple[type[Any], ...] = (tuple, list, dict, str, range)
+
 
 def subscript(b: Builder, base: Any, items: tuple[Any, ...]) -> Any:
     """Return `base[items]`.
@@ -40,6 +42,8 @@ def subscript(b: Builder, base: Any, items: tuple[Any, ...]) -> Any:
         TypeMismatchError: `rank-mismatch`, `bad-index` or `not-indexable`.
         LanguageError: `slice-extent`, `negative-index`.
     """
+    if len(items) == 1 and isinstance(items[0], tuple) and not isinstance(base, _PYTHON):
+        items = normalise(b, cast(tuple[Any, ...], items[0]))  # `x[at]` with `at = (i, j)` is `x[i, j]`
     if isinstance(base, TensorValue):
         return make_view(b, base, items)
     if isinstance(base, AnyView):
@@ -50,7 +54,7 @@ def subscript(b: Builder, base: Any, items: tuple[Any, ...]) -> Any:
         return _of_shared(b, base, items)
     if isinstance(base, BarriersValue):
         return _barrier(b, base, items)
-    if isinstance(base, tuple | list | dict | str | range):
+    if isinstance(base, _PYTHON):
         return _index_python(b, base, items)
     raise TypeMismatchError(
         f"{show(base)} cannot be indexed",

@@ -22,7 +22,7 @@ from tessera.frontend.expressions import truth
 from tessera.frontend.flow import RESULT, LeftFor, is_endless, stop_of
 from tessera.frontend.liveness import NONE, Names, names_bound, names_read
 from tessera.frontend.statements import assign
-from tessera.frontend.values import GridSpec, Scalar, StaticRangeSpec, Tile, Undefined, show
+from tessera.frontend.values import GridSpec, Scalar, StaticRangeSpec, Tile, Undefined, show, store_help
 from tessera.ir.tile.elementwise import ElementwiseOp
 from tessera.ir.tile.structure import GridOp
 from tessera.ir.tile.types import describe
@@ -100,9 +100,14 @@ def _grid(b: Builder, node: ast.For, spec: GridSpec) -> None:
         execute(b, node.body)
     b.in_program, b.uncommitted = False, False
     b.block.add_op(grid)
-    gone = Undefined("it was assigned inside a grid, where each program has its own", "store it to a tensor")
     names = (b.frame.liveness.assigned(node.body) | names_bound(node.target)) - {RESULT}
-    b.frame.env = {**outer, **dict.fromkeys(names, gone)}
+    b.frame.env = {**outer, **{name: _gone(outer.get(name)) for name in names}}
+
+
+def _gone(before: Any) -> Undefined:
+    """Return what a name is after a grid that assigns it, given what it was before."""
+    why = "it was assigned inside a grid, where each program has its own"
+    return Undefined(why, store_help((before,), "store it to a tensor"))
 
 
 def _check_place(b: Builder, node: ast.For) -> None:

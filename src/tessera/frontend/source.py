@@ -21,7 +21,7 @@ class FunctionSource:
     """The syntax tree of one function.
 
     Args:
-        function: the function itself.
+        name: the function's name.
         node: its definition, without jumps (`flow`).
         file: path of its file.
         line_offset: added to a node's line to get the line in the file.
@@ -31,7 +31,7 @@ class FunctionSource:
         returned: the names that its last line returns.
     """
 
-    function: Any
+    name: str
     node: ast.FunctionDef
     file: str
     line_offset: int
@@ -47,15 +47,14 @@ class FunctionSource:
         # A node over several lines is underlined to the end of its first.
         end = _characters(text, node.end_col_offset) if node.end_lineno == node.lineno else len(text.rstrip())
         line = node.lineno + self.line_offset
-        return Location(Frame(self.file, line, start + 1, end + 1, self.function.__name__))
+        return Location(Frame(self.file, line, start + 1, end + 1, self.name))
 
     def header(self) -> Location:
         """Return the location of the `def` line's name."""
         text = self.lines[self.node.lineno - 1]
         start = text.find(self.node.name, self.node.col_offset)
         line = self.node.lineno + self.line_offset
-        name = self.function.__name__
-        return Location(Frame(self.file, line, start + 1, start + 1 + len(self.node.name), name))
+        return Location(Frame(self.file, line, start + 1, start + 1 + len(self.node.name), self.name))
 
 
 def _characters(text: str, offset: int) -> int:
@@ -64,6 +63,7 @@ def _characters(text: str, offset: int) -> int:
 
 
 _cache: WeakKeyDictionary[FunctionType, FunctionSource] = WeakKeyDictionary()
+"""What it holds does not name the functions, which would then live for ever."""
 
 
 def source_of(function: FunctionType) -> FunctionSource:
@@ -118,7 +118,8 @@ def _parse(function: FunctionType, text: FunctionText) -> FunctionSource:
             names, returned = NONE.union(*map(names_bound, node.body)), _returned(node.body[-1])
             flatten(node)
             rewrite(node)
-            return FunctionSource(function, node, text.file, text.line_offset, lines, Liveness(node), names, returned)
+            name, live = function.__name__, Liveness(node)
+            return FunctionSource(name, node, text.file, text.line_offset, lines, live, names, returned)
     raise no_source(function)
 
 

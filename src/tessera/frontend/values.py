@@ -6,7 +6,7 @@ when the kernel runs is one of the classes below.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import field
 from typing import Any, cast
 
@@ -338,6 +338,24 @@ def rebuild(template: Any, parts: Iterator[Any]) -> Any:
     if isinstance(template, tuple):
         return tuple(rebuild(part, parts) for part in cast(tuple[Any, ...], template))
     return next(parts)
+
+
+def some_slice(tensor: TensorValue) -> str:
+    """Return a slice of a tensor, for messages that say what to write."""
+    return f"{tensor.param.name}[{', '.join(['i:i+64', *['...'] * (tensor.rank > 1)])}]"
+
+
+def store_help(values: Iterable[Any], otherwise: str) -> str:
+    """Return the help for a name of several types: how to store to the tensor that it is one time.
+
+    Args:
+        values: what the name is.
+        otherwise: the help where that is no tensor.
+    """
+    tensor = next((value for value in values if isinstance(value, TensorValue)), None)
+    if tensor is None:
+        return otherwise
+    return f"store to a slice of the tensor: {some_slice(tensor)} = …; assignment to the name alone binds the name"
 
 
 def show(value: Any) -> str:

@@ -14,6 +14,7 @@ from tessera.interp.memory import element_indices, flat_places, uninitialized
 from tessera.interp.shared import check_atomic, shared_elements
 from tessera.interp.values import Array, Tensor, dtype_at
 from tessera.ir.tile.atomics import AtomicOp, FenceOp, SharedAtomicOp
+from tessera.ir.tile.memory import shape_at
 from tessera.numerics.dtypes import DType
 
 
@@ -35,7 +36,7 @@ _UPDATES: dict[str, Callable[[Any, Any, DType], Any]] = {
 
 @handles(AtomicOp)
 def _atomic(op: AtomicOp, machine: Machine) -> Any:
-    shape = np.shape(machine.get(op.indices[0]))
+    shape = shape_at(op.indices)
     tensor, indices, active = element_indices(op, machine, shape)
     places = tuple(index[active] for index in indices)
     if op.fn.data != "store" and machine.checks and tensor.defined is not None and not tensor.defined[places].all():

@@ -115,7 +115,7 @@ def watched(op: GridOp, inner: Sequence[Operation], machine: Machine, programs: 
     for tensor in tensors:
         memory = _memory_of(tensor)
         if memory not in memories:
-            writes, reads, updates, looks = (_Marks(tensor.array.shape) for _ in range(4))
+            writes, reads, updates, looks = (_Marks(tensor.array.shape or (1,)) for _ in range(4))
             memories[memory] = Watch(launch, writes, reads, updates, looks)
         tensor.watch = memories[memory]
     try:
@@ -271,7 +271,7 @@ def _check(
     for number in numbers:
         for access in watch.launch.sets[number].values():
             if access.program != program.number and program.known.get(access.program, 0) < access.time:
-                elements = _part(np.arange(tensor.array.size).reshape(tensor.array.shape), at, where)
+                elements = _part(np.arange(tensor.array.size).reshape(marks.shape), at, where)
                 place = int(elements[foreign & (which == number)][0])
                 raise _fault(tensor, place, op, access, machine, does, did)
 

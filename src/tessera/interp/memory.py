@@ -12,7 +12,7 @@ from tessera.interp.between import reads, writes
 from tessera.interp.machine import Machine, handles
 from tessera.interp.values import Array, Tensor, dtype_at
 from tessera.ir.tile.atomics import AtomicOp
-from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp
+from tessera.ir.tile.memory import GatherOp, LoadOp, ScatterOp, StoreOp, shape_at
 from tessera.ir.tile.roles import BulkCopyOp, BulkStoreOp
 from tessera.ir.tile.shared import CpAsyncOp
 
@@ -87,9 +87,10 @@ def _store(op: StoreOp, machine: Machine) -> None:
     mask = machine.maybe(op.mask)
     where = True if mask is None else np.asarray(mask).reshape(op.size_list)[within]
     writes(tensor, inside, op, machine, where)
-    np.copyto(tensor.array[inside], value, where=where)
+    memory = (*inside, ...)  # without dimensions, `array[()]` is a number
+    np.copyto(tensor.array[memory], value, where=where)
     if tensor.defined is not None:
-        np.copyto(tensor.defined[inside], True, where=where)
+        np.copyto(tensor.defined[memory], True, where=where)
 
 
 def element_indices(
@@ -97,12 +98,14 @@ def element_indices(
 ) -> tuple[Tensor, tuple[Array, ...], Array]:
     """Return the tensor, one index array per dimension (0 where inactive), and which elements are active.
 
-    An index outside the tensor is inactive.
+    An index outside the tensor is inactive. A tensor without dimensions comes as one of a single element.
     """
     tensor: Tensor = machine.get(op.tensor)
     mask = machine.maybe(op.mask)
     active = np.ones(shape, np.bool_) if mask is None else np.asarray(mask).copy()
     indices = [np.asarray(index).astype(np.int64) for index in machine.all(op.indices)]
+    if not indices:
+        tensor, indices = tensor.as_vector(), [np.zeros(shape, np.int64)]
     for index, size in zip(indices, tensor.array.shape, strict=True):
         active &= (index >= 0) & (index < size)
     return tensor, tuple(np.where(active, index, 0) for index in indices), active
@@ -110,7 +113,7 @@ def element_indices(
 
 @handles(GatherOp)
 def _gather(op: GatherOp, machine: Machine) -> Any:
-    shape = np.shape(machine.get(op.indices[0]))
+    shape = shape_at(op.indices)
     tensor, indices, active = element_indices(op, machine, shape)
     fill = _fill(op, machine)
     if not active.any():

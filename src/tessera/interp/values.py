@@ -52,6 +52,11 @@ class Tensor:
     defined: npt.NDArray[np.bool_] | None = None
     watch: Watch | None = None
 
+    def as_vector(self) -> Tensor:
+        """Return the element of a tensor without dimensions as a tensor of one dimension, over the same memory."""
+        defined = None if self.defined is None else self.defined.reshape(1)
+        return Tensor(self.name, self.array.reshape(1), defined, self.watch)
+
 
 @dataclass(eq=False, slots=True)
 class Shared:

@@ -157,7 +157,13 @@ _ALIASES = {
     "fp64": "f64",
     "float32": "f32",
     "float16": "f16",
+    "float64": "f64",
     "bfloat16": "bf16",
+    "bool_": "bool",
+    "float8_e4m3fn": "fp8_e4m3",
+    "float8_e5m2": "fp8_e5m2",
+    **{f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
 }
 
 
@@ -333,6 +339,18 @@ def dtype_named(name: str) -> DType:
             f"no dtype is called {name!r}", code="unknown-dtype", help=f"one of {', '.join(sorted(BY_NAME))}"
         )
     return BY_NAME[key]
+
+
+def dtype_help(value: object, otherwise: str) -> str:
+    """Return what to write for what is no dtype here: for a dtype of NumPy, PyTorch or JAX the one of its name.
+
+    Args:
+        value: what was given.
+        otherwise: the help for what is no dtype anywhere.
+    """
+    name = getattr(value, "__name__", str(value).rpartition(".")[2])
+    found = BY_NAME.get(_ALIASES.get(name, name))
+    return otherwise if found is None else f"write ts.{'bool_' if found.kind == 'bool' else found.name}"
 
 
 def parse_policy(text: str) -> Policy:

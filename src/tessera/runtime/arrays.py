@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from tessera.errors import CallError, shown
-from tessera.numerics.dtypes import DType, dtype_named, f32, from_numpy
+from tessera.numerics.dtypes import DType, dtype_help, dtype_named, f32, from_numpy
 from tessera.runtime.backend import default_device
 from tessera.runtime.device import Device, as_device
 from tessera.runtime.packing import number_in
@@ -32,7 +32,9 @@ def _dtype(dtype: Any) -> DType:
     if isinstance(dtype, str):
         return dtype_named(dtype)
     if not isinstance(dtype, DType):
-        raise CallError(f"{dtype!r:.80} is not a dtype", code="bad-dtype", help='write ts.f32 or "f32"')
+        raise CallError(
+            f"{dtype!r:.80} is not a dtype", code="bad-dtype", help=dtype_help(dtype, 'write ts.f32 or "f32"')
+        )
     return dtype
 
 

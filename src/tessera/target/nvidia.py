@@ -78,9 +78,9 @@ def nvidia_target(name: str) -> TargetRecord:
 
 
 def _ptx_version(sm: int) -> int:
-    """Return a PTX ISA version that knows the target and the instructions used for it (8.0 is CUDA 12.0's)."""
+    """Return a PTX ISA version that knows the target and what is used for it; 8.1 (CUDA 12.1) has long parameters."""
     if sm >= 120:
         return 87
     if sm >= 100:
         return 86
-    return 84 if sm >= 89 else 80
+    return 84 if sm >= 89 else 81

@@ -198,3 +198,22 @@ def with_a_step(x: ts.Tensor["n", ts.f64], y: ts.Tensor["n", ts.f64], step: ts.i
 
 def test_steps_known_at_the_call_only():
     check_slopes(with_a_step, dict(x=numbers(17), y=np.zeros(17), step=3), ["y"], ["x"])
+
+
+@pytest.mark.parametrize("added", [True, False], ids=["added", "stored"])
+def test_a_sum_without_dimensions(added: bool):
+    @ts.kernel
+    def squares(x: ts.Tensor["n", ts.f32], scale: ts.Tensor[ts.f32], y: ts.Tensor[ts.f32], added: ts.constexpr):
+        for i in ts.tile.grid((n if added else 1, 4 if added else 8)):
+            v = x[i : i + 4] if added else x[0:8]
+            if added:
+                ts.tile.atomic_add(y[...], (v * v * scale[...]).sum())
+            else:
+                y[...] = (v * v * scale[...]).sum()
+
+    x, scale, y = np.arange(6, dtype=np.float32), np.array(2, np.float32), np.array(0, np.float32)
+    squares(x, scale, y, added)
+    assert y == 2 * np.sum(x * x)
+    found = ts.pullback(squares)(x, scale, y, added, cotangents=np.array(3, np.float32))
+    np.testing.assert_array_equal(found["x"], 12 * x)
+    assert found["scale"] == 3 * np.sum(x * x)

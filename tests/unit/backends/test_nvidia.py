@@ -9,7 +9,7 @@ import pytest
 
 import tessera as ts
 from tessera.backends.nvidia import compile_nvidia
-from tessera.backends.nvidia.assemble import instruction_counts, resources
+from tessera.backends.nvidia.assemble import instruction_counts, resources, to_cubin
 from tessera.backends.nvidia.assembler_faults import respelled
 from tessera.backends.nvidia.mnemonics import word
 from tessera.backends.simt.placement import place_shared
@@ -17,6 +17,7 @@ from tessera.errors import ResourceError
 from tessera.ir.target.memory import AllocOp, BarrierOp, BufferStoreOp
 from tessera.schedule.knobs import Knobs
 from tessera.target.nvidia import NVIDIA_TARGETS
+from tessera.target.records import TargetRecord
 from tessera.target.registry import target_named
 from tests.unit.lower.support import lowered
 from tests.unit.lower.test_simt import attention, product
@@ -348,3 +349,19 @@ def test_upper_halves_that_become_wide_are_of_whole_products() -> None:
     assert lines[3:] == text.splitlines()[3:]
     text = text.replace("sub.s64", "add.s64")
     assert respelled(text, target_named("sm_80")) == text
+
+
+def _with_parameters(target: TargetRecord, size: int) -> str:
+    """Return PTX of a kernel whose parameters take so many bytes."""
+    version = f"{target.ptx_version // 10}.{target.ptx_version % 10}"
+    head = f".version {version}\n.target {target.name}\n.address_size 64\n"
+    return f"{head}.visible .entry k(.param .align 8 .b8 p[{size}])\n{{\n\tret;\n}}\n"
+
+
+@pytest.mark.parametrize("name", ["sm_75", "sm_80", "sm_90a"])
+def test_parameters_may_take_32764_bytes(name: str) -> None:
+    target = target_named(name)
+    assert to_cubin(_with_parameters(target, 32764), target)[0]
+    with pytest.raises(ResourceError, match="40000 bytes, a launch passes 32764") as caught:
+        to_cubin(_with_parameters(target, 40000), target)
+    assert caught.value.code == "too-many-arguments"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 import threading
 import warnings
+import weakref
 
 import ml_dtypes
 import numpy as np
@@ -463,3 +465,25 @@ def test_an_artefact_of_a_text_has_the_profile_of_the_text(tmp_path):
         text = str(ts.compile(saxpy, target="cpu", dump=["tirh"]).dumps["tirh"])
     assert 'profile "strict"' in text
     assert ts.compile(text.replace('profile "strict"', 'profile "fast"')).profile == "fast"
+
+
+def test_a_kernel_that_nobody_holds_is_freed():
+    def made(factor: float) -> object:
+        @ts.function
+        def scaled(v):
+            return v * factor
+
+        @ts.kernel
+        def scale(x: ts.Tensor["n", ts.f32]):
+            for i in ts.tile.grid((n, 8)):
+                x[i : i + 8] = scaled(x[i : i + 8])
+
+        return scale
+
+    kernel, x = made(3.0), np.ones(5, np.float32)
+    kernel(x)
+    assert (x == 3).all()
+    freed = weakref.ref(kernel)
+    del kernel
+    gc.collect()
+    assert freed() is None

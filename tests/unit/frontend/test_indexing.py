@@ -244,3 +244,18 @@ def test_shared_views():
     x, y = np.arange(32, dtype=np.float32).reshape(4, 8), np.zeros((8, 4), np.float32)
     run(kernel, x, y)
     np.testing.assert_array_equal(y, x.T)
+
+
+def test_a_tuple_of_indices_under_one_name():
+    M, N = ts.dims("M N")
+
+    def kernel(x: ts.Tensor[M, N, ts.f32], y: ts.Tensor[M, N, ts.f32]):
+        for i, j in ts.tile.grid((M, 1), (N, 1)):
+            here, last = (i, j), (M - 1 - i, j)
+            tile = x[last[0], 0:4]
+            y[here] = x[last] + tile[(0,)]
+            y[here] += 1.0
+
+    x, y = np.arange(15, dtype=np.float32).reshape(3, 5), np.zeros((3, 5), np.float32)
+    run(kernel, x, y)
+    np.testing.assert_array_equal(y, x[::-1] + x[::-1, :1] + 1)

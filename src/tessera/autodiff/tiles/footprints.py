@@ -19,7 +19,7 @@ from tessera.autodiff.tiles.accesses import Access, Load
 from tessera.data import dataclass
 from tessera.ir.effects import Effect, effect_of
 from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, SplatOp, constant_value
-from tessera.ir.tile.memory import LoadOp, StoreOp
+from tessera.ir.tile.memory import LoadOp, StoreOp, shape_at
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp, TransposeOp
 from tessera.ir.tile.structure import GridOp, KernelOp
 from tessera.ir.tile.types import element_of, shape_of
@@ -187,7 +187,7 @@ def footprint(op: Access, grid: GridOp) -> Footprint:
         shape = op.tile_shape
     else:
         forms = [_form(place, grid) for place in op.indices]
-        shape = shape_of(op.indices[0].type)
+        shape = shape_at(op.indices)
     return Footprint(op, tuple(forms), shape, _only(op, grid))
 
 

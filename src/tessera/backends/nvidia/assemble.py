@@ -16,7 +16,7 @@ from tessera.backends.nvidia.assembler_faults import respelled
 from tessera.backends.nvidia.in_flight import check_products
 from tessera.backends.nvidia.mnemonics import word
 from tessera.backends.nvidia.ptx import llvm, parsed, target_machine
-from tessera.backends.nvidia.ptxas import several_at_once
+from tessera.backends.nvidia.ptxas import rejected, several_at_once
 from tessera.errors import CompilerFault, TargetError
 from tessera.target.nvidia import compute_capability
 from tessera.target.records import TargetRecord
@@ -76,6 +76,7 @@ def to_cubin(ptx: str, target: TargetRecord) -> tuple[bytes, str]:
 
     Raises:
         TargetError: `missing-extra` when nvJitLink is not installed.
+        ResourceError: `too-many-arguments`.
         CompilerFault: the assembler rejects the PTX.
     """
     nvjitlink = _nvjitlink()
@@ -98,8 +99,7 @@ def to_cubin(ptx: str, target: TargetRecord) -> tuple[bytes, str]:
         nvjitlink.get_linked_cubin(handle, cubin)
         return bytes(cubin), _log(nvjitlink, handle, "info")
     except nvjitlink.nvJitLinkError as error:
-        log = _log(nvjitlink, handle, "error")
-        raise CompilerFault(f"the assembler rejects the generated PTX: {log or error}", code="invalid-ptx") from error
+        raise rejected(_log(nvjitlink, handle, "error") or str(error)) from error
     finally:
         nvjitlink.destroy(handle)
 

@@ -7,11 +7,12 @@ products at once. `ptxas` compiles the same text as a whole program.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tempfile
 from pathlib import Path
 
-from tessera.errors import CompilerFault
+from tessera.errors import CompilerFault, ResourceError, TesseraError
 from tessera.target.records import TargetRecord
 
 
@@ -19,6 +20,7 @@ def assemble(tool: Path, ptx: str, target: TargetRecord) -> tuple[bytes, str]:
     """Return the cubin of a PTX text and the assembler's report.
 
     Raises:
+        ResourceError: `too-many-arguments`.
         CompilerFault: the assembler rejects the PTX, or cannot be run.
     """
     with tempfile.TemporaryDirectory(prefix="tessera-") as folder:
@@ -32,8 +34,21 @@ def assemble(tool: Path, ptx: str, target: TargetRecord) -> tuple[bytes, str]:
         except OSError as error:
             raise CompilerFault(f"{tool} cannot be run: {error}", code="invalid-ptx") from error
         if done.returncode:
-            raise CompilerFault(f"the assembler rejects the generated PTX: {done.stderr.strip()}", code="invalid-ptx")
+            raise rejected(done.stderr.strip())
         return cubin.read_bytes(), done.stderr
+
+
+def rejected(report: str) -> TesseraError:
+    """Return the error for PTX that an assembler refuses with a report."""
+    found = re.search(r"too much parameter space \(0x(\w+) bytes, 0x(\w+) max\)", report)
+    if found is None:
+        return CompilerFault(f"the assembler rejects the generated PTX: {report}", code="invalid-ptx")
+    needed, most = (int(number, 16) for number in found.groups())
+    return ResourceError(
+        f"the kernel's arguments take {needed} bytes, a launch passes {most}",
+        code="too-many-arguments",
+        help="pass several numbers as one tensor, and tensors of one shape as one of a further dimension",
+    )
 
 
 def several_at_once(ptx: str) -> list[str]:

@@ -16,6 +16,7 @@ from tessera.frontend.registry import compiles
 from tessera.frontend.values import Shared, SharedPart, Value, View, show, wrap
 from tessera.ir.atomics import MEMORY_ORDERS, SCOPES, orders_of
 from tessera.ir.tile.atomics import AtomicOp, FenceOp, SharedAtomicOp
+from tessera.ir.tile.memory import shape_at
 from tessera.ir.tile.types import SharedType, shape_of
 from tessera.ir.types import element_type
 
@@ -115,7 +116,7 @@ def atomic(b: Builder, fn: str, target: Any, value: Any, compare: Any, order: An
     else:
         indices, element = shared_indices(b, place), element_type(_buffer(place).dtype)
         mask = mask_of_shape(b, shape_of(indices[0].type), "what is accessed")
-    shape = shape_of(indices[0].type)
+    shape = shape_at(indices)
     given = None if fn == "load" else _operand(b, shape, element, value, what)
     expected = _operand(b, shape, element, compare, f"{what}: compare") if fn == "compare_exchange" else None
     if isinstance(place, View):

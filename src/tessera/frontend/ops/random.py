@@ -8,8 +8,9 @@ from typing import Any
 from tessera.errors import TypeMismatchError
 from tessera.frontend import tile
 from tessera.frontend.builder import Builder
-from tessera.frontend.convert import apply, cast_to, constant, operand, to_policy, to_ssa, to_tile
+from tessera.frontend.convert import apply, broadcast_to, cast_to, constant, operand, to_policy, to_ssa, to_tile
 from tessera.frontend.ops.math import convert
+from tessera.frontend.parts import index_tile
 from tessera.frontend.registry import compiles
 from tessera.frontend.values import Scalar, Tile, Value, is_number, show, wrap
 from tessera.ir.tile.random import PhiloxOp
@@ -19,17 +20,19 @@ from tessera.numerics import dtypes
 
 
 @compiles(tile.philox)
-def _philox(b: Builder, seed: Any, offsets: Any) -> tuple[Tile, Tile, Tile, Tile]:
-    counter = to_tile(b, offsets, "philox: offsets")
-    if not counter.dtype.is_int:
+def _philox(b: Builder, seed: Any, offsets: Any) -> tuple[Tile | Scalar, ...]:
+    given = operand(b, offsets, "philox: offsets")
+    if isinstance(given, bool | float) or (isinstance(given, Value) and not given.dtype.is_int):
         raise TypeMismatchError(
-            f"philox: offsets are {describe(counter.type)}, not integers",
+            f"philox: offsets are {show(given)}, not integers",
             code="dtype-mismatch",
             help="give element numbers, such as ts.tile.linear_id()",
         )
-    wide = element_type(dtypes.i64)
-    op = b.emit(PhiloxOp(_seed(b, seed), cast_to(b, counter.ssa, wide)))
-    return Tile(op.r0), Tile(op.r1), Tile(op.r2), Tile(op.r3)
+    counters = to_ssa(b, given, element_type(dtypes.i64))
+    alone = not isinstance(given, Tile)
+    op = b.emit(PhiloxOp(_seed(b, seed), broadcast_to(b, counters, (1,)) if alone else counters))
+    words = [Tile(word) for word in op.results]
+    return tuple(index_tile(b, word, (0,)) for word in words) if alone else tuple(words)
 
 
 def _seed(b: Builder, seed: Any) -> Any:
@@ -48,11 +51,11 @@ def _seed(b: Builder, seed: Any) -> Any:
 
 
 @compiles(tile.rand)
-def rand(b: Builder, seed: Any, offsets: Any) -> Tile:
+def rand(b: Builder, seed: Any, offsets: Any) -> Any:
     """Return uniform numbers from the upper 24 bits of the first word, which f32 holds exactly."""
     word = _philox(b, seed, offsets)[0]
     bits = convert(b, apply(b, "shr", word, 8), dtypes.f32)
-    return Tile(apply(b, "mul", bits, 2.0**-24).ssa)
+    return apply(b, "mul", bits, 2.0**-24)
 
 
 @compiles(tile.randn)
@@ -108,7 +111,8 @@ def _dropout(b: Builder, x: Any, p: Any, seed: Any, offsets: Any) -> Any:
         raise TypeMismatchError(
             f"dropout: the probability {p} is not in [0, 1)", code="bad-argument", help="0 keeps everything"
         )
-    value = to_tile(b, x, "dropout")
+    given = operand(b, x, "dropout")
+    value = given if isinstance(given, Scalar) else to_tile(b, x, "dropout")
     if not value.dtype.is_float:
         raise TypeMismatchError(
             f"dropout: {describe(value.type)} is not float", code="dtype-mismatch", help="cast it to ts.f32"

@@ -15,10 +15,10 @@ def philox(seed: TileLike, offsets: TileLike) -> tuple[Tile, Tile, Tile, Tile]:
 
     Args:
         seed: 64-bit key.
-        offsets: integer tile of counters, such as element numbers.
+        offsets: integer tile of counters, such as element numbers, or a scalar.
 
     Returns:
-        Four u32 tiles of the shape of `offsets`.
+        Four u32 tiles of the shape of `offsets`, or scalars.
 
     Raises:
         TypeMismatchError: `dtype-mismatch` when seed or offsets are not integers.
@@ -35,7 +35,7 @@ def rand(seed: TileLike, offsets: TileLike) -> Tile:
 
     Args:
         seed: 64-bit key.
-        offsets: integer tile of counters.
+        offsets: integer tile of counters, or a scalar, which gives a scalar.
 
     Returns:
         Tile of f32 of the shape of `offsets`: the first Philox word's upper 24 bits.
@@ -49,7 +49,7 @@ def randn(seed: TileLike, offsets: TileLike) -> Tile:
 
     Args:
         seed: 64-bit key.
-        offsets: integer tile of counters.
+        offsets: integer tile of counters, or a scalar, which gives a scalar.
 
     Returns:
         Tile of f32 of the shape of `offsets`: `sqrt(-2 log u) cos(2 pi v)`, where `u` is the first Philox word as a
@@ -73,7 +73,7 @@ def randint(seed: TileLike, offsets: TileLike, low: TileLike, high: TileLike, dt
 
     Args:
         seed: 64-bit key.
-        offsets: integer tile of counters.
+        offsets: integer tile of counters, or a scalar, which gives a scalar.
         low: the least integer, a number or a scalar.
         high: the integer after the largest, a number or a scalar, less than 2**32 above `low`.
         dtype: integer type of the result, which holds both.
@@ -96,10 +96,10 @@ def dropout(x: TileLike, p: TileLike, seed: TileLike, offsets: TileLike) -> Tile
     """Zero each element with probability `p` and scale the others by `1 / (1 - p)`.
 
     Args:
-        x: float tile.
+        x: float tile or scalar.
         p: probability in [0, 1).
         seed: 64-bit key.
-        offsets: integer tile of counters that broadcasts with `x`; one number per element.
+        offsets: integer tile of counters, or a scalar, that broadcasts with `x`; one number per element.
 
     Returns:
         Tile of the shape and dtype of `x`.

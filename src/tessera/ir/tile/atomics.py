@@ -19,7 +19,7 @@ from xdsl.irdl import (
 from tessera.ir.atomics import AtomicAccess, verify_order
 from tessera.ir.definitions import TesseraOp, op_definition
 from tessera.ir.effects import Effect, effect
-from tessera.ir.tile.memory import verify_indices, verify_mask
+from tessera.ir.tile.memory import shape_at, verify_indices, verify_mask
 from tessera.ir.tile.shared import verify_elements
 from tessera.ir.tile.types import SharedType, TensorType, TileType, shape_of
 
@@ -62,7 +62,7 @@ class AtomicOp(TesseraOp, AtomicAccess):
         scope: str = "device",
     ):
         assert isinstance(tensor.type, TensorType)
-        shape = shape_of(indices[0].type)
+        shape = shape_at(indices)
         element = TileType.of(shape, tensor.type.element) if shape else tensor.type.element
         super().__init__(
             operands=[tensor, list(indices), value, compare, mask],
@@ -73,7 +73,7 @@ class AtomicOp(TesseraOp, AtomicAccess):
     def verify_(self) -> None:
         """Check the names of function, order and scope, and that operands have one shape."""
         self.verify_access()
-        shape = shape_of(self.indices[0].type)
+        shape = shape_at(self.indices)
         verify_indices(self.tensor.type, list(self.indices), shape)
         verify_mask(self.mask, shape)
 

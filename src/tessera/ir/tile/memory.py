@@ -176,6 +176,11 @@ def verify_mask(mask: SSAValue | None, shape: tuple[int, ...]) -> None:
         raise VerifyException(f"the mask is a bool tile of shape {shape}, got {describe(mask.type)}")
 
 
+def shape_at(indices: Sequence[SSAValue]) -> tuple[int, ...]:
+    """Return the shape of the elements at some indices: theirs, or that of the one in a tensor without dimensions."""
+    return shape_of(indices[0].type) if indices else ()
+
+
 def verify_indices(tensor: Attribute, indices: Sequence[SSAValue], shape: tuple[int, ...]) -> None:
     """Check that there is an index of one shape for each dimension of a tensor."""
     assert isinstance(tensor, TensorType)
@@ -214,7 +219,7 @@ class GatherOp(TesseraOp):
         fill: SSAValue | None = None,
     ):
         assert isinstance(tensor.type, TensorType)
-        shape, element = shape_of(indices[0].type), tensor.type.element
+        shape, element = shape_at(indices), tensor.type.element
         super().__init__(
             operands=[tensor, list(indices), mask, fill],
             result_types=[TileType.of(shape, element) if shape else element],

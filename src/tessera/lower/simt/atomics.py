@@ -47,8 +47,8 @@ def _shared_atomic(context: SimtContext, op: SharedAtomicOp) -> None:
 
 
 def _layout(context: SimtContext, op: AtomicOp | SharedAtomicOp) -> LinearLayout | None:
-    placed = op.result if op.result is not None else op.indices[0]
-    return context.layout_of(placed) if is_tile(placed) else None
+    placed = [value for value in (op.result, *op.indices) if value is not None and is_tile(value)]
+    return context.layout_of(placed[0]) if placed else None
 
 
 def _access(

@@ -199,7 +199,7 @@ def _run(layout: LinearLayout, axes: Sequence[int], moved: int) -> int:
 def linear_offsets(context: SimtContext, op: Element, layout: LinearLayout | None) -> tuple[SSAValue, SSAValue | None]:
     """Return the element offset of every index tuple, and the mask of those inside the tensor and not masked off."""
     arg = context.params.position(op.tensor)
-    total: SSAValue | None = None
+    total: SSAValue | None = None if op.indices else context.scalars.constant(0)
     mask = _mask(context, op.mask, layout)
     unproven = context.bounds.unproven(op)
     for axis, value in enumerate(op.indices):

@@ -14,7 +14,7 @@ from xdsl.ir import Operation, SSAValue
 from tessera.data import dataclass
 from tessera.ir.layouts import LinearLayout
 from tessera.ir.tile.elementwise import ArangeOp, CastOp, ConstantOp, ElementwiseOp, SplatOp
-from tessera.ir.tile.memory import GatherOp, ScatterOp
+from tessera.ir.tile.memory import GatherOp, ScatterOp, shape_at
 from tessera.ir.tile.shape import BroadcastOp, ReshapeOp
 from tessera.ir.tile.types import element_of, shape_of
 from tessera.ir.types import dtype_of
@@ -69,7 +69,7 @@ def neighbours_of(known: Known, op: GatherOp | ScatterOp) -> tuple[int, int] | N
         op: the access.
     """
     params, arg = known.params, known.params.position(op.tensor)
-    rank, shape = len(op.indices), shape_of(op.indices[0].type)
+    rank, shape = len(op.indices), shape_at(op.indices)
     unit = next((axis for axis in range(rank) if params.known_stride(arg, axis) == 1), None)
     if unit is None:
         return None

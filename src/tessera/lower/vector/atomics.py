@@ -9,6 +9,7 @@ from xdsl.ir import Attribute, SSAValue
 from tessera.data import dataclass
 from tessera.ir.target import atomics as target
 from tessera.ir.tile.atomics import AtomicOp, FenceOp, SharedAtomicOp, orders_accesses
+from tessera.ir.tile.memory import shape_at
 from tessera.ir.tile.types import element_of, shape_of
 from tessera.lower.vector.context import VectorContext
 from tessera.lower.vector.memory import element_mask, flat_offset, node_of, rescued, scalar_of, strides_of
@@ -29,7 +30,7 @@ def lower_fence(context: VectorContext, op: FenceOp) -> None:
 def lower_atomic(context: VectorContext, op: AtomicOp) -> None:
     """Access single elements of a tensor."""
     arg = context.params.position(op.tensor)
-    steps, scalar = strides_of(context, arg, len(op.indices)), not shape_of(op.indices[0].type)
+    steps, scalar = strides_of(context, arg, len(op.indices)), not shape_at(op.indices)
     place = flat_offset(context, op, steps) if scalar else None
     mask = None if scalar else element_mask(context, op)
     elements = _Elements(context.params.pointer(arg), ("tensor", context.params.memory(arg)), steps)

@@ -34,9 +34,10 @@ from tessera.ir.inserter import Inserter, ceildiv
 from tessera.ir.notes import note
 from tessera.ir.tile.atomics import AtomicOp, SharedAtomicOp
 from tessera.ir.tile.elementwise import ArangeOp, CastOp, ElementwiseOp, SplatOp
+from tessera.ir.tile.memory import shape_at
 from tessera.ir.tile.shared import AllocSharedOp, BarrierOp, SharedLoadOp, SharedStoreOp
 from tessera.ir.tile.structure import DimOp, GridOp, KernelOp, memory_of
-from tessera.ir.tile.types import TensorType, element_of, shape_of
+from tessera.ir.tile.types import TensorType, element_of
 from tessera.ir.types import dtype_of, element_type
 from tessera.ir.walking import ops_in
 from tessera.numerics import dtypes
@@ -148,7 +149,7 @@ def _added_to(grid: GridOp) -> SSAValue | None:
 def _is_private(op: AtomicOp) -> bool:
     """Return whether an atomic operation adds elements to a vector, in no order, and nothing asks what was there."""
     rank, kind = len(op.indices), dtype_of(element_of(op.tensor.type))
-    elements = shape_of(op.indices[0].type)
+    elements = shape_at(op.indices)
     wide = max(elements, default=0) >= LEAST
     plain = op.fn.data == "add" and op.order.data == "relaxed"
     return plain and rank == 1 and wide and kind in KINDS and (op.result is None or not op.result.uses)
