@@ -67,3 +67,42 @@ def test_an_effect_raises():
         inverse(torch.eye(3))
         with pytest.raises(RuntimeError, match="singular"):
             inverse(torch.zeros(3, 3))
+
+
+def test_numbers_that_stand_for_tensors():
+    # So PyTorch traces `0.1 * x` of several levels of `torch.func`.
+    graph, aten = torch.fx.Graph(), torch.ops.aten
+    x = graph.placeholder("x")
+    number = graph.call_function(aten._to_copy.default, (0.1,), {"dtype": torch.float32})
+    product = graph.call_function(aten.mul.Tensor, (x, number))
+    graph.output((product,))
+    for node, shape in ((x, (3, 4)), (number, ()), (product, (3, 4))):
+        node.meta["val"] = torch.empty(shape)
+    given = torch.randn(3, 4)
+    (found,) = compiled.compile_graph(torch.fx.GraphModule({}, graph))([given])
+    torch.testing.assert_close(found, given * 0.1)
+
+
+@torch.library.custom_op("tessera_tests::accumulate", mutates_args=("total",))
+def accumulate(total: torch.Tensor, part: torch.Tensor, factor: float) -> torch.Tensor:
+    total.add_(part, alpha=factor)
+    return total.abs().sum(-1)
+
+
+@accumulate.register_fake
+def _(total, part, factor):
+    return total.new_empty(total.shape[:-1])
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_ops_that_change_what_they_take(dynamic):
+    def function(total, x):
+        found = accumulate(total, x * 2, 0.5) + accumulate(total[1:], x[1:].sin(), 2.0).sum()
+        return found.tanh(), total * 3
+
+    got = torch.compile(function, backend=compiled.backend, dynamic=dynamic)
+    for rows in (4, 6, 2):
+        total, x = torch.rand(2, rows, 5)
+        own, kept = total.clone(), total.clone()
+        torch.testing.assert_close((got(own, x), own), (function(kept, x), kept))
+    assert all(report.kernels and not report.reason for report in compiled.reports), compiled.reports

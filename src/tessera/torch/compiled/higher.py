@@ -16,7 +16,10 @@ _SAVES, _USES = "run_and_save_rng_state", "run_with_rng_state"
 """Run a random op of what a checkpoint computes twice: they take it, and the second one the generator's state."""
 _EFFECT = "with_effects"
 """Runs an op that may raise: it takes a token, and gives one to the next of them."""
-_BETWEEN = frozenset((_SAVES, _USES, _EFFECT, "cond", "while_loop", "flex_attention", "flex_attention_backward"))
+_COPIES = ("auto_functionalized", "auto_functionalized_v2")
+"""Run an op that changes what it takes on copies, and give those."""
+_CONTROL = ("cond", "while_loop", "flex_attention", "flex_attention_backward")
+_BETWEEN = frozenset((_SAVES, _USES, _EFFECT, *_COPIES, *_CONTROL))
 """They change no tensors, and have no order but that of what they take and give."""
 
 
