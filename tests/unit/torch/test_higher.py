@@ -61,6 +61,16 @@ def test_effects():
     both_ways(function, function, torch.randn(4, 4, dtype=torch.float64), left=[checked, set()])
 
 
+def test_results_beside_effects_lie_as_eagers():
+    def function(x):
+        return x.mT * 2, torch.linalg.inv(x).exp(), x + 1
+
+    x = torch.eye(3) + 1
+    found, exact = torch.compile(function, backend=compiled.backend)(x), function(x)
+    torch.testing.assert_close(found, exact)
+    assert [one.stride() for one in found] == [one.stride() for one in exact]
+
+
 def test_an_effect_raises():
     inverse = torch.compile(lambda x: torch.linalg.inv(x * 2).exp(), backend=compiled.backend)
     for _ in range(3):

@@ -137,7 +137,7 @@ def _in_pieces(traced: Any, fallback: str) -> Any:
 
 
 def _by_place(traced: Any, shown: Sequence[Any]) -> dict[int, Any]:
-    """Return the program's results by their place among those of a graph, which gives what it changes first.
+    """Return the program's results by their place among those of a graph, which gives tokens and what it changes first.
 
     Args:
         traced: the graph, whose ops are taken apart.
@@ -147,7 +147,7 @@ def _by_place(traced: Any, shown: Sequence[Any]) -> dict[int, Any]:
     facts = None if context is None else context.fw_metadata
     if facts is None:
         return {}
-    first = facts.num_mutated_inp_runtime_indices
+    first = len(facts.tokens) + facts.num_mutated_inp_runtime_indices
     results = traced.graph.output_node().args[0][first : first + len(shown)]
     made = [one.meta.get("val") if isinstance(one, torch.fx.Node) else None for one in results]
     pairs = enumerate(zip(made, shown, strict=False), first)
