@@ -150,9 +150,7 @@ class Converter:
         self._turned = {number: order for number, order in orders.items() if order is not None}
         self._contiguous = tuple(number in self._turned or is_dense(fake) for number, (_, fake) in enumerate(tensors))
         self._symbols = tuple(
-            (str(node.meta["val"].node.expr), at)
-            for at, node in enumerate(places)
-            if isinstance(node.meta.get("val"), torch.SymInt) and node.meta["val"].node.expr.is_Symbol
+            (str(node.meta["val"].node.expr), at) for at, node in enumerate(places) if _is_size(node.meta.get("val"))
         )
         types = [_type_in(fake, orders[number]) for number, (_, fake) in enumerate(tensors)]
         hints = _hints(fake for _, fake in tensors)
@@ -680,6 +678,11 @@ def _named(traced: Any) -> dict[str, Computed]:
                 if isinstance(size, torch.SymInt | torch.SymFloat):
                     found |= {name: Computed(expr) for name, expr in named_in(size.node.expr).items()}
     return found
+
+
+def _is_size(value: Any) -> bool:
+    """Return whether an argument is a size: the lengths of a nested tensor, of which PyTorch has a symbol, are none."""
+    return isinstance(value, torch.SymInt) and value.node.expr.is_Symbol and not value.node.is_nested_int()
 
 
 def _hints(fakes: Any) -> dict[str, int]:
