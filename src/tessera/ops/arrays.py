@@ -29,7 +29,7 @@ _TORCH_NAMES = {
     "fp8_e4m3": "float8_e4m3fn",
     "fp8_e5m2": "float8_e5m2",
     **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
-    "u8": "uint8",
+    **{f"u{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
 }
 _BY_TORCH_NAME = {f"torch.{theirs}": BY_NAME[ours] for ours, theirs in _TORCH_NAMES.items()}
 

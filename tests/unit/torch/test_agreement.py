@@ -280,6 +280,21 @@ def test_whole_numbers_at_equal_distances():
     same(lambda x: (x + torch.linspace(4.3, 1, 50, dtype=torch.int64), x + torch.linspace(-3, 7, 50)), torch.zeros(50))
 
 
+@pytest.mark.parametrize("bits", [16, 32, 64])
+def test_integers_without_sign(bits):
+    dtype = getattr(torch, f"uint{bits}")
+
+    def function(x):
+        wide = x.to(torch.int64)
+        found = wide + 1, (wide // 2).to(dtype), x.to(torch.float32) / 3, x.to(torch.float64), x * x, x & 7, x.sum()
+        return *found, torch.cat([x, x]), x[torch.tensor([2, -1])], (x.to(torch.float64) / 7).to(dtype)
+
+    x = torch.tensor([0, 1, 9, 2 ** (bits - 1) - 1, -1]).to(dtype)
+    for found, wanted in zip(run(function, x), function(x), strict=True):
+        assert found.dtype == wanted.dtype
+        assert torch.equal(found, wanted)
+
+
 def test_what_has_no_dimensions_turns_around():
     same(lambda x: (x.flip(0), x.flip(-1).sum(0).flip(0)), torch.tensor(1.5))
 

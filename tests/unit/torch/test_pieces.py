@@ -94,3 +94,20 @@ def test_what_tells_sizes_is_refused_where_aten_is() -> None:
         torch._dynamo.exc.BackendCompilerFailed, match=r"no-row.*sizes that aten\.nonzero\.default tells"
     ):
         run(torch.ones(3))
+
+
+def test_sizes_that_are_checked() -> None:
+    torch._dynamo.reset()
+    compiled.reports.clear()
+
+    def function(x: Any) -> Any:
+        torch._check(x.shape[0] >= 3)
+        return x.softmax(0).sum(1) / x.shape[0], x.T * 2
+
+    run = torch.compile(function, backend=compiled.backend, fullgraph=True, options={"fallback": "error"})
+    for length in 5, 3, 8:
+        x = torch.randn(length, 4, requires_grad=True)
+        torch._dynamo.decorators.mark_unbacked(x, 0)
+        found = [(*y, torch.autograd.grad(y[0].square().sum(), x)[0]) for y in (run(x), function(x))]
+        torch.testing.assert_close(*found)
+    assert not any(report.left or report.reason for report in compiled.reports), compiled.reports

@@ -17,9 +17,9 @@ from tessera.torch.compiled.calls import instead
 from tessera.torch.compiled.channels_last import Layout, layout_of
 from tessera.torch.compiled.convert import Converter
 from tessera.torch.compiled.cuda_graphs import CudaGraphs, reset
-from tessera.torch.compiled.decomposed import decompositions
+from tessera.torch.compiled.decomposed import attach, decompositions
 from tessera.torch.compiled.folding import fold
-from tessera.torch.compiled.higher import complete
+from tessera.torch.compiled.higher import complete, inline
 from tessera.torch.compiled.layouts import Lies, in_order, order_of
 from tessera.torch.compiled.pieces import has_pieces, in_pieces, tells
 from tessera.torch.compiled.reversing import reverse_sums
@@ -86,6 +86,8 @@ def compile_graph(traced: Any, fallback: str = "aten", layout: Layout | None = N
     Raises:
         CallError: `no-row` for such an op where they are refused.
     """
+    inline(traced)
+    attach(traced)
     complete(traced)
     fold(traced)
     if has_pieces(traced):
@@ -119,17 +121,17 @@ def _refused(traced: Any, fallback: str, layout: Layout, why: str) -> Any:
 
 
 def _in_pieces(traced: Any, fallback: str) -> Any:
-    """Return the compiled form of a graph some of whose sizes follow from data.
+    """Return the compiled form of a graph some of whose sizes follow from data, or are checked.
 
     Raises:
         CallError: `no-row` where ops that tell sizes are refused.
     """
     tellers = Counter(str(node.target) for node in traced.graph.nodes if tells(node))
-    told = f"sizes that {', '.join(tellers)} tells"
-    if fallback == "error":
+    told = f"sizes that {', '.join(tellers)} tells" if tellers else "checks of sizes"
+    if tellers and fallback == "error":
         raise CallError(f"torch.compile: the graph has {told}", code="no-row", help=_HELP)
     try:
-        whole = in_pieces(traced, compile_graph)
+        whole = in_pieces(traced, partial(compile_graph, fallback=fallback))
     except Unknown as why:
         return _refused(traced, fallback, Layout(False), str(why))
     reports.append(Report(0, 0, tellers))
@@ -137,7 +139,7 @@ def _in_pieces(traced: Any, fallback: str) -> Any:
 
 
 def _by_place(traced: Any, shown: Sequence[Any]) -> dict[int, Any]:
-    """Return the program's results by their place among those of a graph, which gives what it changes first.
+    """Return the program's results by their place among those of a graph, which gives tokens and what it changes first.
 
     Args:
         traced: the graph, whose ops are taken apart.
@@ -147,7 +149,7 @@ def _by_place(traced: Any, shown: Sequence[Any]) -> dict[int, Any]:
     facts = None if context is None else context.fw_metadata
     if facts is None:
         return {}
-    first = facts.num_mutated_inp_runtime_indices
+    first = len(facts.tokens) + facts.num_mutated_inp_runtime_indices
     results = traced.graph.output_node().args[0][first : first + len(shown)]
     made = [one.meta.get("val") if isinstance(one, torch.fx.Node) else None for one in results]
     pairs = enumerate(zip(made, shown, strict=False), first)
@@ -192,6 +194,7 @@ def backend(traced: Any, examples: Sequence[Any], *, options: Any = None, mode: 
     """The layout of a forward graph that has a backward graph, which may be compiled later, in another thread."""
 
     def cut(joint: Any, inputs: Any, *, num_fwd_outputs: int, **more: Any) -> Any:
+        attach(joint)
         agreed[:] = [layout_of(joint, num_fwd_outputs)]
         return partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **more)
 

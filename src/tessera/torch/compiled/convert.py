@@ -22,7 +22,7 @@ from tessera.ir.graph.types import ArrayType, array_type
 from tessera.ir.graph.types import dims_of as dims_of_value
 from tessera.ir.graph.views import ReshapeOp, SliceOp, TransposeOp, memory_of
 from tessera.ir.graph.writer import GraphWriter
-from tessera.numerics.dtypes import DType
+from tessera.numerics.dtypes import DType, boolean, f64, i64
 from tessera.ops.arrays import by_torch_name, torch_dtypes
 from tessera.schedule.fuse.transposes import inverse, is_plain, move_transposes, split_reductions, turn_reductions
 from tessera.target.dims import Dim
@@ -150,9 +150,7 @@ class Converter:
         self._turned = {number: order for number, order in orders.items() if order is not None}
         self._contiguous = tuple(number in self._turned or is_dense(fake) for number, (_, fake) in enumerate(tensors))
         self._symbols = tuple(
-            (str(node.meta["val"].node.expr), at)
-            for at, node in enumerate(places)
-            if isinstance(node.meta.get("val"), torch.SymInt) and node.meta["val"].node.expr.is_Symbol
+            (str(node.meta["val"].node.expr), at) for at, node in enumerate(places) if _is_size(node.meta.get("val"))
         )
         types = [_type_in(fake, orders[number]) for number, (_, fake) in enumerate(tensors)]
         hints = _hints(fake for _, fake in tensors)
@@ -313,7 +311,7 @@ class Converter:
             try:
                 args, kwargs = torch.fx.map_arg((node.args, node.kwargs), self._values.__getitem__)
                 left = self.left.total()
-                made = found(self, *args, **kwargs)
+                made = found(self, *self._arrays(node.target, args), **kwargs)
                 fitted = self._fitted(made, fake)
                 self._rows += self.left.total() == left
                 return fitted
@@ -322,6 +320,18 @@ class Converter:
             except (Unknown, TesseraError, _Undecided):
                 pass
         return self._call(node, fake)
+
+    def _arrays(self, target: Any, args: Sequence[Any]) -> list[Any]:
+        """Return operands with arrays for the numbers that an op takes for tensors, where it has no other tensor.
+
+        PyTorch traces `0.1 * x` of several levels of `torch.func` as a copy of the number.
+        """
+        if any(map(is_value, args)):
+            return list(args)
+        takes = [str(one.type) == "Tensor" for one in target._schema.arguments]
+        are_arrays = [wants and isinstance(one, int | float) for one, wants in zip(args, takes, strict=False)]
+        pairs = zip(args, are_arrays, strict=True)
+        return [self.w.full(one, _WIDEST[_kind(one)]) if is_array else one for one, is_array in pairs]
 
     def _write(self, target: Any, source: Any) -> SSAValue:
         """Have a value copied to an argument after all else: PyTorch puts such copies at the end of a graph.
@@ -560,6 +570,9 @@ class Converter:
         return self.w.cast(cast(Any, value), dtype) if isinstance(value, SSAValue) else _as(value, dtype)
 
 
+_WIDEST = {"float": f64, "int": i64, "bool": boolean}
+"""The dtype of a number by its kind."""
+
 _COMPUTED = MapOp | CastOp | ReduceOp | TakeOp
 """Ops that groups compute, which may write what they compute in any order."""
 
@@ -665,6 +678,11 @@ def _named(traced: Any) -> dict[str, Computed]:
                 if isinstance(size, torch.SymInt | torch.SymFloat):
                     found |= {name: Computed(expr) for name, expr in named_in(size.node.expr).items()}
     return found
+
+
+def _is_size(value: Any) -> bool:
+    """Return whether an argument is a size: the lengths of a nested tensor, of which PyTorch has a symbol, are none."""
+    return isinstance(value, torch.SymInt) and value.node.expr.is_Symbol and not value.node.is_nested_int()
 
 
 def _hints(fakes: Any) -> dict[str, int]:

@@ -73,6 +73,21 @@ def decompositions() -> dict[Any, Any]:
         for overload in op.overloads():
             if "Tensor_" not in overload and "_Tensor" not in overload:  # a range between tensors
                 table.pop(getattr(op, overload), None)
+    table.pop(_aten.detach.default)  # by which PyTorch tells results of a scan apart: `attach` removes it
     table |= apart.table() | smoothing.table()
     table |= norms.table(table)
     return table | single.table(table) | nothing.table(table)
+
+
+def attach(traced: Any) -> None:
+    """Remove `detach` from a traced graph, which has no gradients.
+
+    Args:
+        traced: the graph; it is changed.
+    """
+    found = traced.graph.find_nodes(op="call_function", target=_aten.detach.default)
+    for node in found:
+        node.replace_all_uses_with(node.args[0])
+        traced.graph.erase_node(node)
+    if found:
+        traced.recompile()

@@ -16,7 +16,12 @@ _SAVES, _USES = "run_and_save_rng_state", "run_with_rng_state"
 """Run a random op of what a checkpoint computes twice: they take it, and the second one the generator's state."""
 _EFFECT = "with_effects"
 """Runs an op that may raise: it takes a token, and gives one to the next of them."""
-_BETWEEN = frozenset((_SAVES, _USES, _EFFECT, "cond", "while_loop", "flex_attention", "flex_attention_backward"))
+_INSIDE = "invoke_subgraph"
+"""Runs a graph that several of them may share, as `torch.compiler.nested_compile_region` has it."""
+_COPIES = ("auto_functionalized", "auto_functionalized_v2")
+"""Run an op that changes what it takes on copies, and give those."""
+_CONTROL = ("cond", "while_loop", "scan", "associative_scan", "map_impl", "flex_attention", "flex_attention_backward")
+_BETWEEN = frozenset((_SAVES, _USES, _EFFECT, *_COPIES, *_CONTROL))
 """They change no tensors, and have no order but that of what they take and give."""
 
 
@@ -27,6 +32,12 @@ def _name(node: Any) -> str:
 
 def _fake(node: Any) -> Any:
     return node.meta["val"]
+
+
+def _sizes(operand: Any) -> str:
+    """Return the sizes and strides of an operand, or the number that it is."""
+    fake = operand.meta.get("val") if isinstance(operand, torch.fx.Node) else operand
+    return f"{fake.shape} {fake.stride()}" if isinstance(fake, torch.Tensor) else f"{fake}"
 
 
 def is_refused(node: Any) -> bool:
@@ -43,6 +54,49 @@ def complete(traced: Any) -> None:
     if device_of(traced).type == CPU.kind:
         _describe(traced)
         _make_tokens(traced)
+
+
+def inline(traced: Any) -> None:
+    """Put graphs that a graph calls in the place of the calls.
+
+    Args:
+        traced: the graph; it is changed.
+    """
+    calls = [node for node in traced.graph.nodes if _name(node) == _INSIDE]
+    for call in calls:
+        inner = getattr(traced, call.args[0].target)
+        inline(inner)
+        places = inner.graph.find_nodes(op="placeholder")
+        operands = call.args[2:]
+        if [*map(_sizes, places)] == [*map(_sizes, operands)]:
+            _put_inside(traced, call, inner, dict(zip(places, operands, strict=True)))
+    if calls:
+        traced.graph.eliminate_dead_code()
+        traced.recompile()
+
+
+def _put_inside(traced: Any, call: Any, inner: Any, made: dict[Any, Any]) -> None:
+    """Put the ops of a graph before a call of it, and use their results in its place.
+
+    Args:
+        traced: the graph around.
+        call: the call.
+        inner: the graph that it calls.
+        made: what the arguments of that are.
+    """
+    for held in inner.graph.find_nodes(op="get_attr"):
+        name = f"{call.name}_{held.target}"
+        setattr(traced, name, getattr(inner, held.target))
+        with traced.graph.inserting_before(call):
+            made[held] = traced.graph.get_attr(name)
+        made[held].meta = dict(held.meta)
+    with traced.graph.inserting_before(call):
+        for node in inner.graph.nodes:
+            if node.op not in ("placeholder", "get_attr", "output"):
+                made[node] = traced.graph.node_copy(node, made.__getitem__)
+    results = torch.fx.map_arg(inner.graph.output_node().args[0], made.__getitem__)
+    for user in list(call.users):
+        user.replace_all_uses_with(results[user.args[1]])
 
 
 def _make_tokens(traced: Any) -> None:

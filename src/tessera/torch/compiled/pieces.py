@@ -18,10 +18,12 @@ torch: Any = import_module("torch")
 _pytree: Any = import_module("torch.utils._pytree")
 _aten: Any = torch.ops.aten
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
-_CHECKS = (
-    *(_aten._assert_scalar.default, _aten._assert_async.msg, _aten._assert_async.default),
-    *(_aten.sym_constrain_range.default, _aten.sym_constrain_range_for_size.default),
+_SIZE_CHECKS = (
+    _aten._assert_scalar.default,
+    _aten.sym_constrain_range.default,
+    _aten.sym_constrain_range_for_size.default,
 )
+_CHECKS = (*_SIZE_CHECKS, _aten._assert_async.msg, _aten._assert_async.default)
 _BORN = "unbacked_bindings"
 """What a node's `meta` has where its result tells sizes."""
 
@@ -30,8 +32,8 @@ Compile = Callable[[Any], Callable[[list[Any]], Sequence[Any]]]
 
 
 def has_pieces(traced: Any) -> bool:
-    """Return whether a graph computes sizes from data."""
-    return any(map(tells, traced.graph.nodes))
+    """Return whether a graph computes sizes from data, or checks sizes."""
+    return any(tells(node) or node.target in _SIZE_CHECKS for node in traced.graph.nodes)
 
 
 def tells(node: Any) -> bool:

@@ -32,7 +32,7 @@ def _one(c: Converter, value: Any, **_where: Any) -> Any:
     "new_empty.default",
     "new_empty_strided.default",
 )
-@row("zeros.default", "zeros_like.default", "new_zeros.default")
+@row("zeros.default", "zeros_like.default", "new_zeros.default", "_new_zeros_with_same_feature_meta.default")
 def _zeros(c: Converter, *_like: Any, **_where: Any) -> Any:
     return _full(c, 0)
 
