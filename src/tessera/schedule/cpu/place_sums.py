@@ -7,7 +7,8 @@ Before::
 
 After, the store has `sums_in_place`: vector units load and store the sums in the tensor, each time that a part of the
 depth is added, and nothing is copied. The loop's first product begins them, so that what the tensor held is not read.
-Programs that store past the caches take scratch memory.
+Programs that store past the caches take scratch memory. No two programs may store one element: of those that do, each
+would add to what another one has begun.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tessera.ir.effects import Effect, effect_of
 from tessera.ir.tile.elementwise import constant_value
 from tessera.ir.tile.memory import LoadOp, StoreOp
 from tessera.ir.tile.mma import MmaOp
-from tessera.ir.tile.structure import KernelOp, memory_of
+from tessera.ir.tile.structure import GridOp, KernelOp, memory_of
 from tessera.ir.tile.types import element_of
 from tessera.ir.walking import ops_in
 from tessera.lower.facts import same_size, stays_inside
@@ -78,7 +79,9 @@ def _has_its_place(kernel: KernelOp, op: MmaOp, store: StoreOp) -> bool:
     sides = ((op.a, 0), (op.b, 1))
     if not all(_lies_beside(kernel, value, axis, store, axes[axis]) for value, axis in sides):
         return False
-    return _is_alone(loop, store) and all(_comes_before(offset, loop) for offset in store.offsets)
+    if not _is_alone(loop, store) or not all(_comes_before(offset, loop) for offset in store.offsets):
+        return False
+    return _lies_apart(store)
 
 
 def _lies_beside(kernel: KernelOp, value: SSAValue, axis: int, store: StoreOp, stored: int) -> bool:
@@ -108,6 +111,18 @@ def _is_alone(loop: scf.ForOp, store: StoreOp) -> bool:
     if after is None or any(effect_of(op) > Effect.PURE for op in others):
         return False
     return all(memory_of(op.tensor) is not memory_of(store.tensor) for op in loads)
+
+
+def _lies_apart(store: StoreOp) -> bool:
+    """Return whether each program of a launch stores to a box of its own."""
+    grid = store.parent_op()
+    while grid is not None and not isinstance(grid, GridOp):
+        grid = grid.parent_op()
+    if grid is None:
+        return True
+    stored = dict(zip(store.offsets, store.size_list, strict=True))
+    blocks = zip(grid.body.block.args, grid.block_sizes, strict=True)
+    return all(place in stored and stored[place] <= block for place, block in blocks)
 
 
 def _comes_before(value: SSAValue, loop: scf.ForOp) -> bool:

@@ -106,6 +106,24 @@ def square(a: ts.Tensor["m", "m", F32], c: ts.Tensor["m", "m", F32]) -> None:
         c[i : i + 24, j : j + 80] = total
 
 
+def repeated(a: ts.Tensor["m", "k", F32], b: ts.Tensor["k", "n", F32], c: ts.Tensor["m", "n", F32]) -> None:
+    """Several programs store the same elements."""
+    for i, j, _ in ts.tile.grid((m, 24), (n, 80), (k, 1)):
+        total = ts.tile.zeros((24, 80), ts.f32)
+        for q in ts.tile.range(0, k, 32):
+            total = ts.tile.mma(a[i : i + 24, q : q + 32], b[q : q + 32, j : j + 80], total)
+        c[i : i + 24, j : j + 80] = total
+
+
+def overlapping(a: ts.Tensor["m", "k", F32], b: ts.Tensor["k", "n", F32], c: ts.Tensor["m", "n", F32]) -> None:
+    """Neighbours store some of the same rows."""
+    for i, j in ts.tile.grid((m, 16), (n, 80)):
+        total = ts.tile.zeros((24, 80), ts.f32)
+        for q in ts.tile.range(0, k, 32):
+            total = ts.tile.mma(a[i : i + 24, q : q + 32], b[q : q + 32, j : j + 80], total)
+        c[i : i + 24, j : j + 80] = total
+
+
 def used_again(
     a: ts.Tensor["m", "k", F32], b: ts.Tensor["k", "n", F32], c: ts.Tensor["m", "n", F32], d: ts.Tensor["m", "n", F32]
 ) -> None:
@@ -118,7 +136,7 @@ def used_again(
 
 
 PLACED = [(plain, True), (turned, True), (doubles, True), (integers, True), (square, True)]
-OTHERS = [(scaled, False), (added, False), (other_columns, False), (used_again, False)]
+OTHERS = [(one, False) for one in (scaled, added, other_columns, used_again, repeated, overlapping)]
 
 
 @pytest.mark.parametrize(("function", "placed"), [*PLACED, *OTHERS], ids=lambda one: getattr(one, "__name__", str(one)))
