@@ -78,12 +78,12 @@ def test_nothing_is_moved_for_sums_from_the_end() -> None:
 
 
 def test_sums_of_graphs_that_run_as_they_were_traced() -> None:
-    def unsigned(x: Any) -> Any:
-        return x.to(torch.uint64), x.flip(1).cumsum(1).flip(1)
+    def of_two_devices(x: Any, y: Any) -> Any:
+        return y + 1, x.flip(1).cumsum(1).flip(1)
 
     torch._dynamo.reset()
     compiled.reports.clear()
     x = torch.arange(6.0).reshape(2, 3)
-    found = torch.compile(unsigned, backend=compiled.backend)(x)
+    found = torch.compile(of_two_devices, backend=compiled.backend)(x, torch.ones(3, device="meta"))
     assert [report.kernels for report in compiled.reports] == [0]
     assert torch.equal(found[1], torch.tensor([[3.0, 3.0, 2.0], [12.0, 9.0, 5.0]]))
