@@ -93,16 +93,15 @@ def lower_store(context: VectorContext, op: StoreOp) -> None:
             ask_for(site, row, at)
         _store_chunk(site, value, box, at, mask, stream)
 
-    placed = context.placed.get(op)
-    if placed is None:
-        context.nest(roots, body, [box], last=True)
-        return
-
-    def copy() -> list[SSAValue]:
+    def write() -> list[SSAValue]:
         context.nest(roots, body, [box], last=True)
         return []
 
-    context.writer.branch(placed.inside, list, copy)
+    placed = context.placed.get(op)
+    if placed is None:
+        write()
+    else:
+        context.writer.branch(placed.inside, list, write)
 
 
 def place_sums(context: VectorContext, loop: scf.ForOp, sums: BlockArgument, bounds: Sequence[SSAValue]) -> None:

@@ -69,12 +69,12 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
         fresh = context.writer.scalars.constant(True, i1)
         total = context.new_buffer(acc.shape, element)
         if not form.tiled:
-            _clear_outside(context, op, total, (left.outer, right.outer))
+            _clear_outside(context, op, total, ends, (left.outer, right.outer))
     elif acc.element == element:
         operands = {side.root for side in (left, right) if side.root is not None}
         total = context.own_buffer(op.acc, operands)
         if fresh is not None and not form.tiled:
-            _clear_outside(context, op, total, (left.outer, right.outer), fresh)
+            _clear_outside(context, op, total, ends, (left.outer, right.outer), fresh)
     else:
         total = context.new_buffer(acc.shape, element)
         context.write(Convert(acc.shape, element, acc), total, context.needs_of(op.result))
@@ -83,7 +83,10 @@ def lower_mma(context: VectorContext, op: MmaOp) -> None:
     room = context.new_buffer((m, -(-k // form.group)), packed_element(form)) if copied else None
     size = _extent(context, right.outer, n), depth
     placed = context.placed.get(op.acc)
-    needed = _needed(context, ends, acc.shape) if fresh is not None and form.tiled else ()
+    needed: tuple[SSAValue, ...] = ()
+    if fresh is not None and form.tiled:
+        counts = _needed(ends, acc.shape)
+        needed = tuple(context.writer.scalars.constant(one) if isinstance(one, int) else one for one in counts)
     product = Product(left, right, total, size, form.instruction, ahead, fresh, room, placed, needed)
     result: Node = total
     strip = decisions.STRIP.of(op)
@@ -160,7 +163,7 @@ def _unknown_depth(op: MmaOp) -> VerifyError:
     return VerifyError(
         f"{decisions.BEGINS_SUMS.key} is on a product that may have no terms",
         location=location_of(op),
-        help="vector units begin sums where the depth that lies in the tensors is known, outside of the sums' loop",
+        help="vector units begin sums that a loop carries, or where the depth that lies in the tensors is known",
     )
 
 
@@ -169,16 +172,16 @@ def _cut(operand: Operand, end: End | None) -> Operand:
     return replace(operand, outer=end.count) if end is not None and operand.outer is None else operand
 
 
-def _needed(context: VectorContext, ends: Mapping[int, End], shape: Sequence[int]) -> tuple[SSAValue, ...]:
+def _needed(ends: Mapping[int, End], shape: Sequence[int]) -> list[SSAValue | int]:
     """Return how many rows and columns of sums anybody reads."""
-    counts = [ends[axis].count if axis in ends else size for axis, size in enumerate(shape)]
-    return tuple(context.writer.scalars.constant(one) if isinstance(one, int) else one for one in counts)
+    return [ends[axis].count if axis in ends else size for axis, size in enumerate(shape)]
 
 
 def _clear_outside(
     context: VectorContext,
     op: MmaOp,
     total: Stored,
+    ends: Mapping[int, End],
     valid: tuple[SSAValue | None, SSAValue | None],
     fresh: SSAValue | None = None,
 ) -> None:
@@ -188,15 +191,15 @@ def _clear_outside(
         context: the lowering.
         op: the product.
         total: the sums.
+        ends: where what is needed of them ends before they do.
         valid: rows and columns that it writes, None for all.
         fresh: whether it starts from zero; it does where that is None.
     """
     scalars, short = context.writer.scalars, None
     zeros, needs = Uniform(total.shape, total.element, scalars.constant(0, total.element)), context.needs_of(op.result)
-    ends = context.ends(needs)
-    for axis, inside in enumerate(valid):
+    for inside, count in zip(valid, _needed(ends, total.shape), strict=True):
         if inside is not None:
-            less = scalars.binary("lt", inside, ends[axis].count if axis in ends else zeros.shape[axis])
+            less = scalars.binary("lt", inside, count)
             short = less if short is None else scalars.binary("or", short, less)
     if short is not None:
         short = short if fresh is None else scalars.binary("and", short, fresh)

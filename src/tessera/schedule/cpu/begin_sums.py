@@ -1,7 +1,7 @@
 """Decides which products begin their sums: zeros that they would be added to are neither written nor read.
 
-A matrix unit can be told at run time to begin, so that the first iteration of a loop begins the sums that the loop
-carries. Vector units begin where that is known, and so is the depth: a product of no terms would leave what it finds.
+The first iteration of a loop begins the sums that the loop carries, as it is told at run time. Outside of such a loop
+vector units begin where the depth is known: a product of no terms would leave what it finds.
 """
 
 from __future__ import annotations

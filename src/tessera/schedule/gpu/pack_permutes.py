@@ -78,7 +78,7 @@ class PackPermutesPass(GridPass):
     name: ClassVar[str] = "pack-permutes"
 
     def rewrite(self, kernel: KernelOp, grid: GridOp) -> None:
-        """Put a launch that moves packed boxes before one that moves tiles, for sizes that leave tiles half empty."""
+        """Put a launch that moves packed boxes before one that moves tiles, for sizes that leave tiles padded."""
         if self.knobs.batch or self.knobs.num_warps:
             return
         moved = _moved(kernel, grid)
@@ -89,8 +89,9 @@ class PackPermutesPass(GridPass):
         if bytes_ > 4 or not _may_be_padded(kernel, store, grid):
             return
         insert = Inserter(InsertPoint.before(grid), grid)
-        boxes = _Planner(insert, kernel, grid, BOXES_BYTES // bytes_).boxes()
-        conditions = [(each, True) for each in self._conditions(insert, kernel, grid, boxes)]
+        orders = [nearest(kernel, op) for op in moved]
+        boxes = _Planner(insert, grid, orders, BOXES_BYTES // bytes_).boxes()
+        conditions = [(each, True) for each in self._conditions(insert, kernel, grid, moved, boxes)]
         guard = all_are(insert, conditions)
         if not isinstance(guard, SSAValue):
             return
@@ -100,13 +101,17 @@ class PackPermutesPass(GridPass):
         new = GridOp(boxes.programs, [1] * len(boxes.programs), guard)
         new.location = grid.location
         decisions.RESIDENT.write(new, RESIDENT)
-        _write(kernel, grid, new, boxes, moved)
+        read, written = ([axis for axis in reversed(order) if boxes.most[axis] > 1] for order in orders)
+        write_program(new, grid.extents, load, store, boxes, read, written)
+        shape = "x".join(map(str, boxes.most))
+        note(new, "permutes", [f"boxes of up to {shape} are moved without what pads them, {boxes.count} at a time"])
         put_beside(grid, new, others)
 
-    def _conditions(self, insert: Inserter, kernel: KernelOp, grid: GridOp, boxes: Boxes) -> list[SSAValue | bool]:
+    def _conditions(
+        self, insert: Inserter, kernel: KernelOp, grid: GridOp, moved: tuple[LoadOp, StoreOp], boxes: Boxes
+    ) -> list[SSAValue | bool]:
         """Return what makes boxes worth it, and possible."""
-        load, store = (op for op in grid.body.block.ops if isinstance(op, LoadOp | StoreOp))
-        by_vectors = _by_vectors(kernel, load) or _by_vectors(kernel, store)
+        by_vectors = any(_by_vectors(kernel, op) for op in moved)
         programs = insert.constant(1)
         for count in boxes.programs:
             programs = insert.binary("mul", programs, count)
@@ -115,16 +120,8 @@ class PackPermutesPass(GridPass):
             boxes.possible,
             _is_padded(insert, grid, LEAST_PADDED_VECTORS if by_vectors else LEAST_PADDED),
             at_least(insert, programs, least),
-            *(_is_near(insert, op, boxes) for op in (load, store)),
+            *(_is_near(insert, op, boxes) for op in moved),
         ]
-
-
-def _write(kernel: KernelOp, grid: GridOp, new: GridOp, boxes: Boxes, moved: tuple[LoadOp, StoreOp]) -> None:
-    """Write the program that moves boxes, and say so."""
-    read, written = ([axis for axis in reversed(nearest(kernel, op)) if boxes.most[axis] > 1] for op in moved)
-    write_program(new, grid.extents, *moved, boxes, read, written)
-    shape = "x".join(map(str, boxes.most))
-    note(new, "permutes", [f"boxes of up to {shape} are moved without what pads them, {boxes.count} at a time"])
 
 
 class _Planner:
@@ -132,16 +129,16 @@ class _Planner:
 
     Args:
         insert: where to add ops.
-        kernel: the kernel.
         grid: the launch, of tiles.
+        orders: the dimensions where they are read, and where they are written, those first whose elements lie nearest.
         count: boxes that a program moves.
     """
 
-    def __init__(self, insert: Inserter, kernel: KernelOp, grid: GridOp, count: int) -> None:
+    def __init__(self, insert: Inserter, grid: GridOp, orders: Sequence[Sequence[int]], count: int) -> None:
         self.insert, self.grid, self.count = insert, grid, count
         self.one, self.most = insert.constant(1), _most_of(grid.block_sizes)
         self.widest = max(range(len(self.most)), key=self.most.__getitem__)
-        self.outer = _outer(kernel, grid)
+        self.outer = _outer(grid.block_sizes, orders)
 
     def boxes(self) -> Boxes:
         """Return them."""
@@ -204,14 +201,12 @@ def _most_of(blocks: Sequence[int]) -> list[int]:
     return most
 
 
-def _outer(kernel: KernelOp, grid: GridOp) -> list[int]:
+def _outer(blocks: Sequence[int], orders: Sequence[Sequence[int]]) -> list[int]:
     """Return two dimensions along which boxes may be neighbours.
 
     Those with blocks of 1 come first, then the one whose elements lie farthest apart where they are read and where they
     are written, then the one with the longest blocks.
     """
-    blocks = grid.block_sizes
-    orders = [nearest(kernel, op) for op in grid.body.block.ops if isinstance(op, LoadOp | StoreOp)]
     apart = {axis: min(order.index(axis) for order in orders) for axis in range(len(blocks))}
     single = [axis for axis, size in enumerate(blocks) if size == 1]
     farthest, longest = max(apart, key=apart.__getitem__), max(apart, key=lambda axis: (blocks[axis], apart[axis]))

@@ -166,7 +166,7 @@ class _Writer:
         number = rest = self._apply("add", steps, self._splat(self._cast(first, _U32)))
         places = dict[int, SSAValue]()
         for axis in reversed(order[1:]):
-            # Exact for numbers of less than 2^12, which are divided by less than 2^8.
+            # Exact for numbers of less than 2^11, which are divided by up to 2^9: their product is less than 2^SHIFT.
             above = self._apply("mul", rest, self._splat(self.factors[axis]))
             above = self._apply("floordiv", above, self._splat(self._scalar(1 << SHIFT)))
             places[axis] = self._apply("sub", rest, self._apply("mul", above, self._splat(self.there[axis])))

@@ -1,7 +1,5 @@
 """Sums that lie where they are stored: which do, and that nothing beside them is written, whatever the sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import ml_dtypes
@@ -22,12 +20,48 @@ RNG = np.random.default_rng(31)
 F32 = ts.f32
 
 
-def plain(a: ts.Tensor["m", "k", F32], b: ts.Tensor["k", "n", F32], c: ts.Tensor["m", "n", F32]) -> None:
-    for i, j in ts.tile.grid((m, 24), (n, 80)):
-        total = ts.tile.zeros((24, 80), ts.f32)
-        for q in ts.tile.range(0, k, 32):
-            total = ts.tile.mma(a[i : i + 24, q : q + 32], b[q : q + 32, j : j + 80], total)
-        c[i : i + 24, j : j + 80] = total
+def product_of(
+    name: str,
+    block: tuple[int, int, int] = (24, 80, 32),
+    columns: str = "n",
+    terms: str = "k",
+    given: ts.DType = ts.f32,
+    summed: ts.DType = ts.f32,
+    stored: ts.DType = ts.f32,
+) -> Callable[..., None]:
+    """Return a product by steps of its terms.
+
+    Args:
+        name: of the function.
+        block: rows and columns of a tile, and terms of a step.
+        columns: name of the right operand's columns, which are "n" in the result.
+        terms: name of its terms, which are "k" in the left operand.
+        given: dtype of the operands.
+        summed: dtype of the sums.
+        stored: dtype of the result.
+    """
+    rows, width, step = block
+
+    def product(a: ts.Tensor["m", "k", given], b: ts.Tensor[terms, columns, given], c: ts.Tensor["m", "n", stored]):
+        for i, j in ts.tile.grid((m, rows), (n, width)):
+            total = ts.tile.zeros((rows, width), summed)
+            for q in ts.tile.range(0, k, step):
+                total = ts.tile.mma(a[i : i + rows, q : q + step], b[q : q + step, j : j + width], total)
+            c[i : i + rows, j : j + width] = total
+
+    product.__name__ = name
+    return product
+
+
+plain = product_of("plain")
+doubles = product_of("doubles", (20, 40, 24), given=ts.f64, summed=ts.f64, stored=ts.f64)
+integers = product_of("integers", (24, 48, 32), given=ts.i8, summed=ts.i32, stored=ts.i32)
+narrowed = product_of("narrowed", (64, 96, 32), given=ts.bf16, stored=ts.bf16)
+"""Sums of another dtype than the result; matrix units compute and store them by strips of rows."""
+other_columns = product_of("other_columns", columns="l")
+"""The right operand may have fewer columns than the result, or more."""
+other_depth = product_of("other_depth", terms="l")
+"""The right operand may have fewer terms than the left one, also none."""
 
 
 def turned(a: ts.Tensor["k", "m", F32], b: ts.Tensor["n", "k", F32], c: ts.Tensor["m", "n", F32]) -> None:
@@ -36,49 +70,6 @@ def turned(a: ts.Tensor["k", "m", F32], b: ts.Tensor["n", "k", F32], c: ts.Tenso
         for q in ts.tile.range(0, k, 16):
             total = ts.tile.mma(a[q : q + 16, i : i + 32].T, b[j : j + 48, q : q + 16].T, total)
         c[i : i + 32, j : j + 48] = total
-
-
-def doubles(a: ts.Tensor["m", "k", ts.f64], b: ts.Tensor["k", "n", ts.f64], c: ts.Tensor["m", "n", ts.f64]) -> None:
-    for i, j in ts.tile.grid((m, 20), (n, 40)):
-        total = ts.tile.zeros((20, 40), ts.f64)
-        for q in ts.tile.range(0, k, 24):
-            total = ts.tile.mma(a[i : i + 20, q : q + 24], b[q : q + 24, j : j + 40], total)
-        c[i : i + 20, j : j + 40] = total
-
-
-def integers(a: ts.Tensor["m", "k", ts.i8], b: ts.Tensor["k", "n", ts.i8], c: ts.Tensor["m", "n", ts.i32]) -> None:
-    for i, j in ts.tile.grid((m, 24), (n, 48)):
-        total = ts.tile.zeros((24, 48), ts.i32)
-        for q in ts.tile.range(0, k, 32):
-            total = ts.tile.mma(a[i : i + 24, q : q + 32], b[q : q + 32, j : j + 48], total)
-        c[i : i + 24, j : j + 48] = total
-
-
-def narrowed(a: ts.Tensor["m", "k", ts.bf16], b: ts.Tensor["k", "n", ts.bf16], c: ts.Tensor["m", "n", ts.bf16]) -> None:
-    """Sums of another dtype; matrix units compute and store them by strips of rows."""
-    for i, j in ts.tile.grid((m, 64), (n, 96)):
-        total = ts.tile.zeros((64, 96), ts.f32)
-        for q in ts.tile.range(0, k, 32):
-            total = ts.tile.mma(a[i : i + 64, q : q + 32], b[q : q + 32, j : j + 96], total)
-        c[i : i + 64, j : j + 96] = total
-
-
-def other_columns(a: ts.Tensor["m", "k", F32], b: ts.Tensor["k", "l", F32], c: ts.Tensor["m", "n", F32]) -> None:
-    """`b` may have fewer columns than the result, or more."""
-    for i, j in ts.tile.grid((m, 24), (n, 80)):
-        total = ts.tile.zeros((24, 80), ts.f32)
-        for q in ts.tile.range(0, k, 32):
-            total = ts.tile.mma(a[i : i + 24, q : q + 32], b[q : q + 32, j : j + 80], total)
-        c[i : i + 24, j : j + 80] = total
-
-
-def other_depth(a: ts.Tensor["m", "k", F32], b: ts.Tensor["l", "n", F32], c: ts.Tensor["m", "n", F32]) -> None:
-    """`b` may have fewer terms than `a`, also none."""
-    for i, j in ts.tile.grid((m, 24), (n, 80)):
-        total = ts.tile.zeros((24, 80), ts.f32)
-        for q in ts.tile.range(0, k, 32):
-            total = ts.tile.mma(a[i : i + 24, q : q + 32], b[q : q + 32, j : j + 80], total)
-        c[i : i + 24, j : j + 80] = total
 
 
 def scaled(a: ts.Tensor["m", "k", F32], b: ts.Tensor["k", "n", F32], c: ts.Tensor["m", "n", F32]) -> None:
